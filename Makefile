@@ -1,0 +1,35 @@
+# The interpreter that makes a new .venv; one that exists is used as it is.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN_STAMP := .venv/.installed
+DEV_STAMP := .venv/.installed-dev
+
+.PHONY: test lint demo clean
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+lint: $(DEV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(RUN_STAMP)
+	$(BIN)/cprompt demo
+
+# Leaves .venv, runs/ and demo/ in place.
+clean:
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/pip:
+	$(PYTHON) -m venv .venv
+
+$(RUN_STAMP): pyproject.toml | $(BIN)/pip
+	$(BIN)/pip install -e .
+	touch $@
+
+# The development install contains the other, so that `make demo` after `make test` installs nothing.
+$(DEV_STAMP): pyproject.toml | $(BIN)/pip
+	$(BIN)/pip install -e '.[dev]'
+	touch $(RUN_STAMP) $@

@@ -1,0 +1,36 @@
+"""Backbones that come with the package: each a .safetensors file beside a .json description."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EmbeddedBackbone:
+    """Weights that we trained, with what is needed to build and feed the model."""
+
+    name: str
+    path: Path
+    architecture: dict[str, Any]
+    normalization: str
+    summary: str
+
+
+def _find() -> dict[str, EmbeddedBackbone]:
+    found = {}
+    for card in sorted(Path(__file__).parent.glob("*.json")):
+        about = json.loads(card.read_text(encoding="utf-8"))
+        found[card.stem] = EmbeddedBackbone(
+            name=card.stem,
+            path=card.with_suffix(".safetensors"),
+            architecture=about["architecture"],
+            normalization=about["normalization"],
+            summary=about["summary"],
+        )
+    return found
+
+
+EMBEDDED: dict[str, EmbeddedBackbone] = _find()

@@ -1,0 +1,328 @@
+"""The frozen vision transformer, and the two ways to prompt it.
+
+Extra tokens join the sequence before a block and stay in it until the last one; key/value prefixes
+are seen by the attention of one block only. Both may be set at any block, shared by the batch or
+one for each image. Nothing here knows what a task or a method is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import timm
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from timm.layers import Attention
+from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+from torch import Tensor, nn
+
+from cprompt import assets
+from cprompt.errors import BackboneError
+
+Tap = Literal["pre_norm", "post_norm"]
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What a pass adds to the frozen model, by block index counted from 0.
+
+    Every tensor is (L, D), shared by the batch, or (B, L, D), one prompt for each image.
+    """
+
+    tokens: Mapping[int, Tensor] = field(default_factory=dict)
+    prefixes: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+
+class FrozenViT(nn.Module):
+    """A timm ViT with a class token whose parameters never change.
+
+    A pass is `embed` (pictures to tokens), then `encode` (all blocks, prompted or not), then a
+    `tap` on the class token. They are separate so that several passes over the same pictures pay
+    for the embedding once. With `precision` "bf16" the blocks compute in bfloat16; what comes out
+    is float32 all the same, so heads, keys and losses never lose digits.
+    """
+
+    def __init__(self, vit: VisionTransformer, name: str, weights: str) -> None:
+        super().__init__()
+        _check_promptable(vit, name)
+        self.vit = vit.eval().requires_grad_(False)
+        self.name = name
+        self.weights = weights
+        self.dim: int = vit.embed_dim
+        self.depth: int = len(vit.blocks)
+        self.image_size: tuple[int, int] = vit.patch_embed.img_size
+        self.n_prefix: int = vit.num_prefix_tokens
+        self.precision: Precision = "fp32"
+        self._fingerprint: str | None = None
+
+    def train(self, mode: bool = True) -> FrozenViT:
+        """Stay in evaluation mode: dropout and drop-path would make features random."""
+        return super().train(False)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the names, shapes and values of all weights but the classifier's."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256()
+            for name, tensor in self.vit.state_dict().items():
+                if not name.startswith("head"):
+                    digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+                    digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Pictures (B, 3, H, W) to the token sequence (B, N, D) that enters block 0."""
+        with self._autocast(images):
+            x = self.vit._pos_embed(self.vit.patch_embed(images))
+            embedded: Tensor = self.vit.norm_pre(self.vit.patch_drop(x))
+        return embedded.float()
+
+    def encode(self, embedded: Tensor, prompts: Prompts | None = None) -> Tensor:
+        """All blocks on (B, N, D); the result, before the final norm, has the prompt tokens too.
+
+        Prompt tokens stand after the class and register tokens, in the order they were added, and
+        get no position embedding.
+        """
+        prompts = prompts or Prompts()
+        self._check(prompts)
+        x = embedded
+        end = self.n_prefix
+        with self._autocast(embedded):
+            for layer, block in enumerate(self.vit.blocks):
+                if layer in prompts.tokens:
+                    extra = _per_image(prompts.tokens[layer], len(x)).to(x.dtype)
+                    x = torch.cat([x[:, :end], extra, x[:, end:]], dim=1)
+                    end += extra.shape[1]
+                if layer in prompts.prefixes:
+                    key, value = prompts.prefixes[layer]
+                    x = _block_with_prefix(block, x, key, value)
+                else:
+                    x = block(x)
+        return x.float()
+
+    def tap(self, tokens: Tensor, where: Tap) -> Tensor:
+        """The class token (B, D) of encoded tokens, before or after the final norm."""
+        cls = tokens[:, 0]
+        return cls if where == "pre_norm" else self.norm(cls)
+
+    def norm(self, tokens: Tensor) -> Tensor:
+        """The model's final norm, applied token by token."""
+        normed: Tensor = self.vit.fc_norm(self.vit.norm(tokens))
+        return normed
+
+    def forward(
+        self, images: Tensor, prompts: Prompts | None = None, tap: Tap = "pre_norm"
+    ) -> Tensor:
+        """Pictures (B, 3, H, W) to class-token features (B, D)."""
+        return self.tap(self.encode(self.embed(images), prompts), tap)
+
+    def _autocast(self, like: Tensor) -> torch.autocast:
+        return torch.autocast(
+            like.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"
+        )
+
+    def _check(self, prompts: Prompts) -> None:
+        for layer, tensors in [
+            *((layer, (t,)) for layer, t in prompts.tokens.items()),
+            *prompts.prefixes.items(),
+        ]:
+            if not 0 <= layer < self.depth:
+                raise BackboneError(
+                    f"a prompt is set at block {layer}, but {self.name} has blocks "
+                    f"0 to {self.depth - 1}"
+                )
+            for tensor in tensors:
+                if tensor.dim() not in (2, 3) or tensor.shape[-1] != self.dim:
+                    raise BackboneError(
+                        f"the prompt at block {layer} has shape {tuple(tensor.shape)}; "
+                        f"{self.name} takes (length, {self.dim}) or (batch, length, {self.dim})"
+                    )
+        for layer in prompts.prefixes:
+            attention = getattr(self.vit.blocks[layer], "attn", None)
+            if type(attention) is not Attention or attention.gate is not None:
+                raise BackboneError(
+                    f"{self.name} cannot take a key/value prefix at block {layer}: its attention "
+                    f"is {type(attention).__name__}, not timm's plain Attention; use a method "
+                    "that prompts with tokens, or a plain ViT"
+                )
+
+
+def _check_promptable(vit: nn.Module, name: str) -> None:
+    if not isinstance(vit, VisionTransformer):
+        raise BackboneError(
+            f"{name} is a {type(vit).__name__}, which cannot be prompted here; choose a timm model "
+            "of class VisionTransformer, such as vit_base_patch16_224.augreg_in21k_ft_in1k"
+        )
+    if not vit.has_class_token:
+        raise BackboneError(
+            f"{name} has no class token, which prompts and heads read; choose a ViT that has one"
+        )
+
+
+def _per_image(prompt: Tensor, batch: int) -> Tensor:
+    """(L, D) or (B, L, D) to (B, L, D)."""
+    return prompt.expand(batch, -1, -1)
+
+
+def _block_with_prefix(block: nn.Module, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """One timm block whose attention also sees `key` and `value` (prefix tuning).
+
+    The prefix enters after the key/value projections and after any key norm, so it is learnt in
+    the space attention works in; the sequence keeps its length.
+    """
+    attn = block.attn
+    y = block.norm1(x)
+    B, N, _ = y.shape
+    q, k, v = attn.qkv(y).view(B, N, 3, attn.num_heads, attn.head_dim).permute(2, 0, 3, 1, 4)
+    q, k = attn.q_norm(q), attn.k_norm(k)
+
+    def heads(prefix: Tensor) -> Tensor:
+        per_image = _per_image(prefix, B).to(k.dtype)
+        return per_image.reshape(B, -1, attn.num_heads, attn.head_dim).transpose(1, 2)
+
+    y = F.scaled_dot_product_attention(
+        q, torch.cat([heads(key), k], dim=2), torch.cat([heads(value), v], dim=2)
+    )
+    y = attn.proj(attn.norm(y.transpose(1, 2).reshape(B, N, -1)))
+    x = x + block.ls1(y)
+    out: Tensor = x + block.ls2(block.mlp(block.norm2(x)))
+    return out
+
+
+# --- building one -------------------------------------------------------------------------------
+
+
+def load_backbone(
+    name: str, weights: str | Path | None = None, image_size: int | None = None
+) -> FrozenViT:
+    """Build a frozen backbone.
+
+    `name` is an embedded backbone or a timm ViT. `weights` is None (the embedded file, or timm's
+    pre-trained weights of the tag in `name`), a local .safetensors or .pth file, or "random:SEED".
+    `image_size` resizes the position embedding.
+    """
+    if name in assets.EMBEDDED and weights is None:
+        return _embedded(name, image_size)
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        raise BackboneError(
+            f"timm has no model {architecture!r}; `cprompt list backbones` shows names that work"
+        )
+    size = {} if image_size is None else {"img_size": image_size}
+    if weights is None:
+        tagged = _with_tag(architecture, tag)
+        try:
+            vit = timm.create_model(tagged, pretrained=True, num_classes=0, **size)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise BackboneError(
+                f"the weights of {tagged} are not on this machine and could not be fetched "
+                f"({_first_line(error)}). Connect once so that timm can cache them, or pass "
+                "--weights FILE (.safetensors or .pth), or use an embedded backbone "
+                f"(--backbone {next(iter(assets.EMBEDDED), 'none')})"
+            ) from error
+        return FrozenViT(vit, tagged, f"timm:{tagged}")
+    if str(weights).startswith("random:"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_random_seed(str(weights)))
+            vit = _new(architecture, size)
+        return FrozenViT(vit, name, str(weights))
+    path = Path(weights)
+    vit = _new(architecture, size)
+    _check_promptable(vit, name)
+    _load_into(vit, _read_weights(path), path)
+    return FrozenViT(vit, name, f"file:{path.name}")
+
+
+def _new(architecture: str, size: dict[str, int]) -> nn.Module:
+    try:
+        model: nn.Module = timm.create_model(architecture, num_classes=0, **size)
+    except TypeError as error:
+        raise BackboneError(f"timm cannot build {architecture} here: {error}") from error
+    return model
+
+
+def _with_tag(architecture: str, tag: str) -> str:
+    """The full name; a bare one is accepted only where timm has a single set of weights.
+
+    timm's default tag has changed over time, so a bare name would not say which weights a
+    result was made with.
+    """
+    tags = [n.partition(".")[2] for n in timm.list_pretrained(f"{architecture}.*")]
+    if tag in tags:
+        return f"{architecture}.{tag}"
+    known = ", ".join(f"{architecture}.{t}" for t in tags) or "none"
+    if tag:
+        raise BackboneError(f"timm has no weights {tag!r} for {architecture}; it has: {known}")
+    if len(tags) == 1:
+        return f"{architecture}.{tags[0]}"
+    raise BackboneError(
+        f"{architecture} has {len(tags)} sets of weights; name one so that results say which "
+        f"({known}), or pass --weights FILE"
+    )
+
+
+def _embedded(name: str, image_size: int | None) -> FrozenViT:
+    asset = assets.EMBEDDED[name]
+    size = image_size or asset.architecture["img_size"]
+    vit = VisionTransformer(**{**asset.architecture, "img_size": size, "num_classes": 0})
+    _load_into(vit, _read_weights(asset.path), asset.path)
+    return FrozenViT(vit, name, "embedded")
+
+
+def _random_seed(weights: str) -> int:
+    seed = weights.removeprefix("random:")
+    if not seed.isdigit():
+        raise BackboneError(f"weights {weights!r}: expected random:SEED with a whole number")
+    return int(seed)
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    """A state dict from .safetensors, or from .pth/.pt/.bin with tensors only."""
+    if not path.is_file():
+        raise BackboneError(f"weights file {path} does not exist")
+    try:
+        if path.suffix == ".safetensors":
+            return dict(load_file(path))
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # every reader raises its own kinds
+        raise BackboneError(
+            f"{path} cannot be read as weights ({_first_line(error)}); expected a .safetensors "
+            "file, or a .pth file that holds tensors only"
+        ) from error
+    for key in ("model", "state_dict"):
+        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
+            loaded = loaded[key]
+    if not (isinstance(loaded, dict) and all(isinstance(v, Tensor) for v in loaded.values())):
+        raise BackboneError(f"{path} holds no state dict of tensors")
+    return loaded
+
+
+def _load_into(vit: VisionTransformer, state: dict[str, Tensor], path: Path) -> None:
+    """Load all weights but the classifier's; timm's own filter resizes position embeddings."""
+    try:
+        state = {
+            name: tensor.float()
+            for name, tensor in checkpoint_filter_fn(state, vit).items()
+            if not name.startswith(("head", "pre_logits"))
+        }
+        missing, unexpected = vit.load_state_dict(state, strict=False)
+    except (RuntimeError, KeyError, AttributeError) as error:
+        raise BackboneError(f"{path} does not fit the model: {_first_line(error)}") from error
+    if missing or unexpected:
+        raise BackboneError(
+            f"{path} does not fit the model: {len(missing)} tensors are missing "
+            f"(first: {missing[:1]}), {len(unexpected)} are unknown (first: {unexpected[:1]}); "
+            "check that --backbone names the architecture these weights were trained with"
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return (text.splitlines()[0] if text else type(error).__name__)[:200]

@@ -1,0 +1,1 @@
+"""`cprompt doctor`."""

@@ -1,0 +1,142 @@
+"""`cprompt list`: the names that other commands take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import timm
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cprompt.assets import EMBEDDED
+from cprompt.cli import app
+from cprompt.config import (
+    PAPER_BACKBONE,
+    PARTS,
+    benchmark_recipe,
+    benchmarks,
+    method_recipe,
+)
+from cprompt.data import DATASETS
+from cprompt.methods import METHODS
+
+SUGGESTED = (
+    PAPER_BACKBONE,
+    "vit_base_patch16_224.orig_in21k",
+    "vit_base_patch16_224.augreg_in21k",
+    "vit_small_patch16_224.augreg_in21k_ft_in1k",
+    "vit_tiny_patch16_224.augreg_in21k_ft_in1k",
+    "vit_large_patch16_224.augreg_in21k_ft_in1k",
+    "vit_base_patch16_224.dino",
+    "vit_small_patch14_dinov2.lvd142m",
+    "vit_small_patch14_reg4_dinov2.lvd142m",
+)
+
+
+def _methods() -> Table:
+    table = _table("method", "what it is")
+    for name, cls in sorted(METHODS.items()):
+        table.add_row(name, _first_sentence(cls))
+    return table
+
+
+def _benchmarks() -> Table:
+    table = _table("benchmark", "what it is", "dataset")
+    for name in benchmarks():
+        recipe = benchmark_recipe(name)
+        table.add_row(name, recipe["summary"], recipe["data"]["dataset"])
+    return table
+
+
+def _datasets() -> Table:
+    table = _table("dataset", "what it is", "expected layout")
+    for name, info in DATASETS.items():
+        table.add_row(name, info.summary, info.layout)
+    return table
+
+
+def _recipes() -> Table:
+    table = _table("benchmark", "method", "what the recipe sets")
+    for method in sorted(METHODS):
+        for benchmark, values in method_recipe(method).get("benchmarks", {}).items():
+            settings = (
+                f"{part}.{name}={value}"
+                for part, names in values.items()
+                for name, value in names.items()
+            )
+            table.add_row(benchmark, method, ", ".join(settings))
+    return table
+
+
+def _backbones() -> Table:
+    table = _table("backbone", "weights")
+    for name, asset in EMBEDDED.items():
+        table.add_row(name, f"embedded: {asset.summary}")
+    for name in SUGGESTED:
+        if timm.is_model(name.partition(".")[0]):
+            note = "timm, the paper's" if name == PAPER_BACKBONE else "timm"
+            table.add_row(name, note)
+    table.add_row("any other timm ViT with a class token", "timm by tag, or --weights FILE")
+    return table
+
+
+def _settings() -> Table:
+    table = _table("setting", "default", "meaning")
+    for part, config in PARTS.items():
+        _add_settings(table, part, config)
+    for name, cls in sorted(METHODS.items()):
+        table.add_section()
+        table.add_row(f"[bold]with --method {name}[/]", "", "")
+        _add_settings(table, "method", cls.Config)
+    return table
+
+
+class Kind(str, Enum):
+    """What can be listed."""
+
+    methods = "methods"
+    benchmarks = "benchmarks"
+    datasets = "datasets"
+    recipes = "recipes"
+    backbones = "backbones"
+    settings = "settings"
+
+
+TABLES: dict[Kind, Callable[[], Table]] = {
+    Kind.methods: _methods,
+    Kind.benchmarks: _benchmarks,
+    Kind.datasets: _datasets,
+    Kind.recipes: _recipes,
+    Kind.backbones: _backbones,
+    Kind.settings: _settings,
+}
+
+
+@app.command("list")
+def list_(kind: Kind = typer.Argument(help="What to list.")) -> None:
+    """List methods, benchmarks, datasets, recipes, backbones or settings."""
+    Console().print(TABLES[kind]())
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _add_settings(table: Table, part: str, config: Any) -> None:
+    for field in dataclasses.fields(config):
+        default = field.default
+        if default is dataclasses.MISSING:
+            default = field.default_factory()  # type: ignore[misc]
+        shown = "" if default is None else str(default)
+        table.add_row(f"{part}.{field.name}", shown, field.metadata.get("help", ""))
+
+
+def _first_sentence(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,95 @@
+"""Live progress of a run in the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from torch import Tensor
+
+from cprompt.learner import Observer
+
+
+class ProgressBars(Observer):
+    """An observer that draws one bar at a time: training with its losses, then evaluation."""
+
+    def __init__(self, label: str = "", console: Console | None = None) -> None:
+        self._n_tasks = 0
+        self._label = f"{label} " if label else ""
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("[dim]{task.fields[losses]}"),
+            console=console or Console(),
+            transient=True,
+        )
+        self._bar: TaskID | None = None
+        self._shown = 0.0
+
+    def __enter__(self) -> ProgressBars:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def stream_begins(self, n_tasks: int) -> None:
+        """Know what "task 2/6" is out of."""
+        self._n_tasks = n_tasks
+
+    def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
+        """Start the training bar."""
+        self._new_bar(f"{self._label}task {task + 1}/{self._n_tasks}, learning", steps, done)
+
+    def stepped(self, epoch: int, losses: Mapping[str, Tensor]) -> None:
+        """Advance; losses are read at most five times a second, as reading waits for the device."""
+        assert self._bar is not None
+        self._progress.advance(self._bar)
+        if time.monotonic() - self._shown > 0.2:
+            text = "  ".join(f"{name} {value.item():.3f}" for name, value in losses.items())
+            self._progress.update(self._bar, losses=f"epoch {epoch + 1}  {text}")
+            self._shown = time.monotonic()
+
+    def evaluating(self, task: int, batches: int) -> None:
+        """Start the evaluation bar."""
+        self._new_bar(f"{self._label}task {task + 1}/{self._n_tasks}, testing", batches, 0)
+
+    def evaluated_batch(self) -> None:
+        """Advance."""
+        assert self._bar is not None
+        self._progress.advance(self._bar)
+
+    def task_ends(self, task: int, summary: Mapping[str, float]) -> None:
+        """Leave one line for the task that is done."""
+        picked = summary.get("selection_accuracy")
+        about_prompt = "" if picked is None else f", prompt picked right {picked:.1f} %"
+        self._progress.console.print(
+            f"{self._label}task {task + 1}/{self._n_tasks}: accuracy over all classes seen "
+            f"{summary['last_accuracy']:.1f} %{about_prompt}",
+            highlight=False,
+        )
+
+    def _new_bar(self, description: str, total: int, done: int) -> None:
+        if self._bar is not None:
+            self._progress.remove_task(self._bar)
+        self._bar = self._progress.add_task(description, total=total, completed=done, losses="")

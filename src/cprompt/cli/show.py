@@ -1,0 +1,45 @@
+"""`cprompt show`: what a run did and gave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from cprompt.cli import app
+from cprompt.record import load_record
+from cprompt.report.terminal import matrix_table, summary_table
+
+
+@app.command()
+def show(
+    run: Path = typer.Argument(help="A run folder or a record file."),
+    mode: str = typer.Option(
+        "selected", help="Answers with the prompt selected, given or first, where measured."
+    ),
+) -> None:
+    """Print a run's settings, accuracy matrix and metrics from its record."""
+    record = load_record(run)
+    console = Console()
+    config, seeds = record.config, record.config["seeds"]
+    state = "finished" if record.finished else "under way"
+    lines = [
+        f"{config['method']['name']} on {config['benchmark']} ({record.dataset}), {state}: "
+        f"{len(record.rows)} of {record.stream.n_tasks} tasks, {len(record.classes)} classes",
+        f"backbone {record.backbone['name']} ({record.backbone['weights']}, "
+        f"{record.backbone['fingerprint'][:12]})",
+        f"seeds: order {seeds['order']}, init {seeds['init']}, data {seeds['data']}",
+        "time: " + ", ".join(f"{part} {s:.0f} s" for part, s in record.seconds.items()),
+        "on " + ", ".join(f"{k} {v}" for k, v in record.environment.items()),
+    ]
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
+    if not record.rows:
+        return
+    if mode not in record.rows[-1].correct:
+        raise typer.BadParameter(
+            f"{mode!r} was not measured; this record has {', '.join(record.rows[-1].correct)}"
+        )
+    console.print(matrix_table(record, "Accuracy in %", mode))
+    console.print(summary_table(record))

@@ -1,0 +1,301 @@
+"""A run's settings: recipes in YAML give defaults, the command line wins.
+
+The order, weakest first: the dataclasses below, the benchmark's recipe, the method's recipe, the
+method's recipe for that benchmark, a user's YAML file, dotted names.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cprompt.data import load_dataset
+from cprompt.data.base import Dataset
+from cprompt.data.transforms import NORMALIZATIONS, RECIPES
+from cprompt.errors import ConfigError
+from cprompt.evaluation import EvaluationConfig
+from cprompt.learner import Seeds, TrainingConfig
+from cprompt.methods import method_class
+from cprompt.settings import check, from_mapping, setting, suggest, to_mapping
+from cprompt.stream import TaskStream, class_order, task_sizes
+
+PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which pictures, and how they are fed."""
+
+    dataset: str = setting("folder", "a dataset's name, see `cprompt list datasets`")
+    root: str | None = setting(None, "where its pictures are")
+    transform: str = setting("photo", "augmentation recipe")
+    normalization: str = setting("none", "none (inputs in [0,1]), imagenet or inception")
+    validation: float | None = setting(
+        None, "hold out this fraction of train and evaluate on it instead of test"
+    )
+    options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "options of the dataset's loader"}
+    )
+
+    def __post_init__(self) -> None:
+        check(
+            self.normalization in NORMALIZATIONS,
+            f"normalization {self.normalization!r} is not one of {', '.join(NORMALIZATIONS)}",
+        )
+        check(
+            self.transform in RECIPES,
+            f"transform {self.transform!r} is not one of {', '.join(RECIPES)}",
+        )
+
+    def load(self, seed: int) -> Dataset:
+        """Read the dataset; with `validation`, test pictures are never looked at."""
+        dataset = load_dataset(
+            self.dataset, None if self.root is None else Path(self.root), **self.options
+        )
+        if self.validation is not None:
+            dataset = dataset.with_validation(self.validation, seed)
+        return dataset
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """How classes are cut into tasks: exactly one of increment, tasks and sizes."""
+
+    increment: int | None = setting(None, "classes a task, remainder last")
+    first: int | None = setting(None, "classes of the first task, with increment")
+    tasks: int | None = setting(None, "number of tasks")
+    sizes: tuple[int, ...] | None = setting(None, "classes of every task")
+
+    def build(self, n_classes: int, order: int | str | Sequence[int]) -> TaskStream:
+        """The stream over a dataset of `n_classes`."""
+        sizes = task_sizes(
+            n_classes,
+            increment=self.increment,
+            first=self.first,
+            tasks=self.tasks,
+            sizes=self.sizes,
+        )
+        return TaskStream(class_order(n_classes, order), sizes)
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """Which frozen model."""
+
+    name: str = setting(PAPER_BACKBONE, "an embedded backbone, or a timm ViT with its weight tag")
+    weights: str | None = setting(None, "a local .safetensors or .pth file, or random:SEED")
+    image_size: int | None = setting(None, "resize the position embedding to this picture size")
+
+
+@dataclass(frozen=True)
+class ExecutionConfig:
+    """How the machine is used; changes no number beyond rounding."""
+
+    device: str = setting("auto", "auto, cpu, cuda or mps")
+    workers: int = setting(0, "processes that decode and augment pictures; 0: none of their own")
+    eval_batch_size: int = setting(64, "test pictures a batch")
+    checkpoint_seconds: float = setting(60.0, "save at most so often in the middle of a task")
+
+    def __post_init__(self) -> None:
+        check(self.workers >= 0, f"workers {self.workers} must not be negative")
+        check(self.eval_batch_size >= 1, f"eval_batch_size {self.eval_batch_size} must be positive")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that a run depends on."""
+
+    benchmark: str
+    method: str
+    settings: dict[str, Any]
+    data: DataConfig = field(default_factory=DataConfig)
+    stream: StreamConfig = field(default_factory=StreamConfig)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    seeds: Seeds = field(default_factory=Seeds)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested values; `method` holds the name and every setting of the method."""
+        parts = {
+            f.name: to_mapping(getattr(self, f.name))
+            for f in dataclasses.fields(self)
+            if f.name not in ("benchmark", "method", "settings")
+        }
+        return {
+            "benchmark": self.benchmark,
+            "method": {"name": self.method, **self.settings},
+            **parts,
+        }
+
+    def public(self) -> dict[str, Any]:
+        """`to_dict` without paths of this machine, for records."""
+        plain = self.to_dict()
+        plain["data"]["root"] = None
+        if self.backbone.weights and not self.backbone.weights.startswith("random:"):
+            plain["backbone"]["weights"] = Path(self.backbone.weights).name
+        return plain
+
+    def default_folder(self) -> Path:
+        """Where the run goes unless told: readable, and another one for other settings."""
+        counts = what_counts(self.public())
+        seeds = counts.pop("seeds")
+        order = seeds["order"] if isinstance(seeds["order"], int | str) else "list"
+        digest = hashlib.sha256(json.dumps(counts, sort_keys=True).encode()).hexdigest()[:8]
+        name = f"{self.method}-order{order}-init{seeds['init']}-data{seeds['data']}-{digest}"
+        return Path("runs") / self.benchmark / name
+
+
+def what_counts(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of plain settings that decides a run's numbers.
+
+    Neither the machine nor where files lie does; the backbone's weights are compared by their
+    fingerprint, not by the name of their file.
+    """
+    return merge(
+        {k: v for k, v in plain.items() if k != "execution"},
+        {"data": {"root": None}, "backbone": {"weights": None}},
+    )
+
+
+PARTS: dict[str, type] = {
+    "data": DataConfig,
+    "stream": StreamConfig,
+    "backbone": BackboneConfig,
+    "training": TrainingConfig,
+    "seeds": Seeds,
+    "evaluation": EvaluationConfig,
+    "execution": ExecutionConfig,
+}
+
+
+def config_from_dict(plain: Mapping[str, Any]) -> RunConfig:
+    """Check plain nested values and fill in defaults, the method's own settings included."""
+    plain = copy.deepcopy(dict(plain))
+    benchmark = plain.pop("benchmark", "custom")
+    settings = dict(plain.pop("method", {}))
+    name = settings.pop("name", "cprompt")
+    cls = method_class(name)
+    checked = from_mapping(cls.Config, settings, where=f"method {name}")
+    for part in plain:
+        if part not in PARTS:
+            raise ConfigError(f"no settings {part!r}{suggest(part, ['method', *PARTS])}")
+    parts = {part: from_mapping(PARTS[part], plain.get(part) or {}, where=part) for part in PARTS}
+    return RunConfig(benchmark, name, to_mapping(checked), **parts)
+
+
+def resolve(
+    benchmark: str,
+    method: str = "cprompt",
+    *,
+    file: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The settings of `benchmark` with `method`: recipes, then `file`, then dotted `overrides`."""
+    recipe = benchmark_recipe(benchmark)
+    for_method = method_recipe(method_class(method).name)
+    per_benchmark = for_method.pop("benchmarks", {})
+    layers = [
+        {k: v for k, v in recipe.items() if k != "summary"},
+        for_method,
+        per_benchmark.get(benchmark, {}),
+        read_yaml(file) if file else {},
+        nest(overrides or {}),
+        {"benchmark": benchmark, "method": {"name": method}},
+    ]
+    return config_from_dict(functools.reduce(merge, layers, {}))
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, level by level."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    if {"increment", "tasks", "sizes"} & set(over):  # three ways to say one thing: the last counts
+        for other in {"increment", "first", "tasks", "sizes"} - set(over):
+            merged.pop(other, None)
+    return merged
+
+
+def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
+    """{"training.lr": 0.1} to {"training": {"lr": 0.1}}."""
+    nested: dict[str, Any] = {}
+    for name, value in dotted.items():
+        *path, last = name.split(".")
+        if not path:
+            raise ConfigError(
+                f"setting {name!r} names no part; write PART.NAME, with PART one of "
+                f"{', '.join(['method', *PARTS])}"
+            )
+        at = nested
+        for key in path:
+            at = at.setdefault(key, {})
+        at[last] = value
+    return nested
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"training": {"lr": 0.1}} to {"training.lr": 0.1}, the inverse of `nest`."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping from a user's file."""
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist") from None
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} is not readable YAML: {error}") from error
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path} must hold names and values, not {type(loaded).__name__}")
+    return loaded
+
+
+# --- recipes that come with the package ---------------------------------------------------------
+
+
+def benchmarks() -> list[str]:
+    """Names of all benchmark recipes."""
+    return _recipe_names("benchmarks")
+
+
+def benchmark_recipe(name: str) -> dict[str, Any]:
+    """The recipe of a benchmark, as plain values, with a `summary`."""
+    if name not in benchmarks():
+        raise ConfigError(f"no benchmark {name!r}{suggest(name, benchmarks())}")
+    return _recipe("benchmarks", name)
+
+
+def method_recipe(name: str) -> dict[str, Any]:
+    """A method's own defaults, with `benchmarks` holding what differs on each; {} without one."""
+    return _recipe("methods", name) if name in _recipe_names("methods") else {}
+
+
+def _recipe_names(kind: str) -> list[str]:
+    folder = resources.files("cprompt") / "recipes" / kind
+    return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
+
+
+def _recipe(kind: str, name: str) -> dict[str, Any]:
+    text = (resources.files("cprompt") / "recipes" / kind / f"{name}.yaml").read_text("utf-8")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded

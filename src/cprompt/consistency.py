@@ -1,0 +1,82 @@
+"""The paper's consistency losses as pure functions.
+
+Symbols follow the paper: ℓ_i are the logits of task i's classifier, τ the temperature, m the
+margin, α the strength. Logits of all old classifiers come as one (B, C_old) tensor with the task
+sizes beside it, so that no loop over tasks or images is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Smoothing = Literal["adaptive", "edl", "roh"]
+
+
+@lru_cache(maxsize=64)
+def _columns_by_task(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """(tasks, max(sizes)): the logit column of each class; sum(sizes) marks a place left empty."""
+    rows, start = [], 0
+    for size in sizes:
+        empty = [sum(sizes)] * (max(sizes) - size)
+        rows.append([*range(start, start + size), *empty])
+        start += size
+    return torch.tensor(rows, device=device)
+
+
+def split_by_task(logits: Tensor, sizes: Sequence[int]) -> Tensor:
+    """(B, sum(sizes)) to (B, tasks, max(sizes)); places a smaller task lacks hold -inf."""
+    with_empty = F.pad(logits, (0, 1), value=float("-inf"))
+    return with_empty[:, _columns_by_task(tuple(sizes), logits.device)]
+
+
+def adaptive_temperature(old_max: Tensor, current_max: Tensor, tau: float, margin: float) -> Tensor:
+    """Eq. 4: τ where an old task answers within `margin` of the current one or above, else 1.
+
+    `old_max` is (B, tasks), the largest logit of each old classifier; `current_max` is (B,).
+    """
+    too_confident = old_max + margin >= current_max[:, None]
+    return torch.where(too_confident, tau, 1.0)
+
+
+def ccl_loss(
+    old_logits: Tensor,
+    sizes: Sequence[int],
+    current_logits: Tensor,
+    *,
+    tau: float,
+    margin: float,
+    alpha: float = 1.0,
+    smoothing: Smoothing = "adaptive",
+    rng: torch.Generator | None = None,
+) -> Tensor:
+    """Classifier consistency (eqs. 3 to 5), averaged over the batch.
+
+    `old_logits` (B, C_old) are C_i(h) of all old tasks, whose sizes are `sizes`; `current_logits`
+    (B, n_t) only set the temperature and get no gradient. The target σ(ℓ_i/τ) is detached, so the
+    gradient with respect to ℓ_i is σ(ℓ_i) - σ(ℓ_i/τ): zero where τ = 1.
+
+    `smoothing` replaces that target: "edl" by the even distribution, "roh" by one random class
+    drawn from `rng` (the supplement's alternatives; both ignore τ and the margin).
+    """
+    logits = split_by_task(old_logits, sizes)
+    present = torch.isfinite(logits)
+    log_p = logits.log_softmax(-1).masked_fill(~present, 0.0)
+    if smoothing == "adaptive":
+        temperature = adaptive_temperature(
+            logits.detach().amax(-1), current_logits.detach().amax(-1), tau, margin
+        )
+        target = (logits.detach() / temperature[..., None]).softmax(-1)
+    elif smoothing == "edl":
+        target = present / present.sum(-1, keepdim=True)
+    else:
+        draws = torch.rand(logits.shape[:2], generator=rng).to(logits.device)
+        chosen = (draws * torch.tensor(sizes, device=logits.device)).long()
+        target = F.one_hot(chosen, max(sizes)).to(logits.dtype)
+    per_task = -(target * log_p).sum(-1).mean(0)
+    return alpha * per_task.mean()

@@ -1,0 +1,229 @@
+"""A run: one method over one stream of tasks, from settings to record; stops and resumes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from cprompt import checkpoint
+from cprompt.backbone import FrozenViT, load_backbone
+from cprompt.checkpoint import under_prefix, with_prefix
+from cprompt.config import RunConfig, flatten, what_counts
+from cprompt.data import transforms
+from cprompt.data.base import Dataset, ImageSet
+from cprompt.data.loader import BatchLoader
+from cprompt.errors import CheckpointError, DataError
+from cprompt.evaluation import evaluate, usable_modes
+from cprompt.learner import Learner, LossLog, Observer, Position, pick_device
+from cprompt.methods import create_method
+from cprompt.methods.base import rebuild
+from cprompt.record import Record, environment
+from cprompt.seeds import mix
+from cprompt.stream import TaskStream
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+def run(
+    config: RunConfig,
+    folder: Path,
+    *,
+    resume: bool = False,
+    observer: Observer | None = None,
+    dataset: Dataset | None = None,
+    backbone: FrozenViT | None = None,
+) -> Record:
+    """Learn every task of the stream, evaluate after each, and leave the record in `folder`.
+
+    With `resume`, go on from the checkpoint in `folder` if there is one. `dataset` and `backbone`
+    spare loading them again where several runs share them.
+    """
+    if (folder / CHECKPOINT).exists() and not resume:
+        raise CheckpointError(
+            f"{folder} already holds a run; pass --resume to go on with it, or choose another --out"
+        )
+    dataset = dataset or config.data.load(config.seeds.data)
+    backbone = backbone or load_backbone(
+        config.backbone.name, config.backbone.weights, config.backbone.image_size
+    )
+    return Run(config, folder, dataset, backbone, observer or Observer()).go()
+
+
+class Run:
+    """The state of a run between its first task and its last."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: Path,
+        dataset: Dataset,
+        backbone: FrozenViT,
+        observer: Observer,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.dataset = dataset
+        self.observer = observer
+        self.stream = config.stream.build(len(dataset.classes), config.seeds.order)
+        _check_every_task_has_pictures(dataset, self.stream)
+        device = pick_device(config.execution.device)
+        method = create_method(config.method, backbone, config.settings)
+        usable_modes(method, config.evaluation.modes)
+        self.learner = Learner(
+            method, config.training, config.seeds, device, observer=observer, checkpointer=self
+        )
+        self.record = Record(
+            config=config.public(),
+            stream=self.stream,
+            dataset=dataset.name,
+            classes=dataset.classes,
+            backbone=checkpoint.describe_backbone(backbone),
+            pictures={"train": len(dataset.train), "test": len(dataset.test)},
+            environment=environment(device),
+        )
+        self.train_transform, self.test_transform = transforms.build(
+            config.data.transform, backbone.image_size[0], config.data.normalization
+        )
+        self._last_save = time.monotonic()
+        self._clock = time.perf_counter()
+        if (folder / CHECKPOINT).exists():
+            self._restore()
+
+    def go(self) -> Record:
+        """All tasks that are left."""
+        self.observer.stream_begins(self.stream.n_tasks)
+        for task in range(self.learner.position.task, self.stream.n_tasks):
+            train = self.dataset.train.subset(self.stream.indices(self.dataset.train.labels, task))
+            self._clock = time.perf_counter()
+            self.learner.learn_task(
+                self.stream.sizes[task],
+                self._batches(train, self.train_transform, seed=mix(self.config.seeds.data, task)),
+                self._batches(train, self.test_transform),
+            )
+            self._spend("training")
+            self.record.losses.append(self.learner.losses.epochs)
+            self.learner.losses = LossLog()
+            self._evaluate(task)
+            self._spend("evaluation")
+            self._save()
+            self.record.save(self.folder)
+            self.observer.task_ends(task, self.record.summary())
+        return self.record
+
+    def _evaluate(self, task: int) -> None:
+        test = self.dataset.test
+        batches = self._batches(
+            test.subset(self.stream.seen_indices(test.labels, task)), self.test_transform
+        )
+        self.observer.evaluating(task, len(batches))
+        method = self.learner.method
+        row = evaluate(
+            method,
+            batches,
+            self.stream,
+            self.config.evaluation,
+            self.learner.device,
+            self.observer.evaluated_batch,
+        )
+        self.record.rows.append(row)
+        self.record.parameters = {
+            "learnt": sum(t.numel() for t in method.state_dict().values()),
+            "backbone": sum(p.numel() for p in method.backbone.parameters()),
+        }
+
+    def _batches(
+        self, images: ImageSet, transform: transforms.Transform, seed: int | None = None
+    ) -> BatchLoader:
+        """Augmented, shuffled batches with a seed; plain ones in order without."""
+        execution, training = self.config.execution, self.config.training
+        return BatchLoader(
+            images,
+            self.stream.targets(images.labels),
+            transform,
+            execution.eval_batch_size if seed is None else training.batch_size,
+            seed=seed,
+            workers=execution.workers,
+        )
+
+    def _spend(self, part: str) -> None:
+        """Add the time since the last call to a part of the bill."""
+        now = time.perf_counter()
+        self.record.seconds[part] = self.record.seconds.get(part, 0.0) + now - self._clock
+        self._clock = now
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def after_step(self, learner: Learner) -> None:
+        """Save in the middle of a task, if it is time to."""
+        if time.monotonic() - self._last_save >= self.config.execution.checkpoint_seconds:
+            self._spend("training")
+            self._save()
+
+    def task_trained(self, learner: Learner) -> None:
+        """Save before what follows training, which is not resumed in its middle."""
+        self._spend("training")
+        self._save()
+
+    def _save(self) -> None:
+        learner = self.learner
+        tensors = {
+            **with_prefix("method", learner.method.state_dict()),
+            **with_prefix("optimizer", learner.optimizer_state()),
+            **with_prefix("losses", learner.losses.sums),
+        }
+        about = {
+            "position": vars(learner.position),
+            "task_sizes": learner.method.task_sizes,
+            "losses": {"epochs": learner.losses.epochs, "steps": learner.losses.steps},
+            "record": self.record.to_dict(),
+        }
+        checkpoint.save_checkpoint(self.folder / CHECKPOINT, tensors, about)
+        self._last_save = time.monotonic()
+
+    def _restore(self) -> None:
+        path = self.folder / CHECKPOINT
+        tensors, about = checkpoint.load_checkpoint(path)
+        saved = Record.from_dict(about["record"])
+        checkpoint.check_backbone(saved.backbone, self.learner.method.backbone, path)
+        _check_same_run(saved, self.record, path)
+        learner = self.learner
+        learner.position = Position(**about["position"])
+        is_open = len(about["task_sizes"]) > learner.position.task
+        rebuild(learner.method, about["task_sizes"], under_prefix("method", tensors), open_=is_open)
+        learner.method.to(learner.device)
+        if is_open:
+            learner.restore_optimizer(under_prefix("optimizer", tensors))
+        sums = {n: t.to(learner.device) for n, t in under_prefix("losses", tensors).items()}
+        learner.losses = LossLog(about["losses"]["epochs"], sums, about["losses"]["steps"])
+        self.record.rows = saved.rows
+        self.record.losses = saved.losses
+        self.record.seconds = saved.seconds
+        self.record.parameters = saved.parameters
+
+
+def _check_every_task_has_pictures(dataset: Dataset, stream: TaskStream) -> None:
+    for part, images in (("train", dataset.train), ("test", dataset.test)):
+        for task in range(stream.n_tasks):
+            if not len(stream.indices(images.labels, task)):
+                names = ", ".join(repr(dataset.classes[c]) for c in stream.labels(task)[:5])
+                raise DataError(
+                    f"{dataset.name}: task {task + 1} (classes {names}) has no {part} picture; "
+                    "add some, or cut the classes into other tasks (stream.*)"
+                )
+
+
+def _check_same_run(saved: Record, wanted: Record, path: Path) -> None:
+    """Refuse to go on with a run under settings or pictures it was not started with."""
+    there, now = flatten(what_counts(saved.config)), flatten(what_counts(wanted.config))
+    there |= {"pictures": saved.pictures, "classes": list(saved.classes)}
+    now |= {"pictures": wanted.pictures, "classes": list(wanted.classes)}
+    differ = [
+        f"{name}: {there.get(name)!r} there, {now.get(name)!r} now"
+        for name in sorted({*there, *now})
+        if there.get(name) != now.get(name)
+    ]
+    if differ:
+        raise CheckpointError(
+            f"{path} belongs to a run with other settings ({'; '.join(differ)}); "
+            "use those to resume it, or choose another --out"
+        )

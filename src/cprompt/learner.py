@@ -1,0 +1,300 @@
+"""The training loop: the only one, for every method.
+
+Every draw is a function of (seed, task, epoch, step), so a position in the run is all the random
+state there is: a run that is stopped anywhere and resumed ends with the same bits on a CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from cprompt.data.loader import BatchLoader
+from cprompt.errors import CheckpointError, ConfigError
+from cprompt.methods.base import Method
+from cprompt.seeds import generator, mix
+from cprompt.settings import check, setting
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How each task is trained; the defaults are CPrompt's."""
+
+    epochs: int = setting(10, "passes over each task's pictures")
+    batch_size: int = setting(16, "pictures a step")
+    optimizer: Literal["sgd", "adam"] = setting("sgd", "made anew for every task")
+    lr: float = setting(0.01, "initial learning rate")
+    momentum: float = setting(0.9, "of sgd; adam uses betas 0.9 and 0.999")
+    weight_decay: float = setting(5e-4, "L2 penalty on every trainable tensor")
+    schedule: Literal["cosine", "constant", "coda"] = setting(
+        "cosine", "learning rate by epoch: to zero, unchanged, or CODA-Prompt's cosine"
+    )
+    clip: float | None = setting(None, "largest norm of the whole gradient")
+    precision: Literal["fp32", "bf16"] = setting("fp32", "of the backbone's arithmetic")
+
+    def __post_init__(self) -> None:
+        check(self.epochs >= 1, f"epochs {self.epochs} must be at least 1")
+        check(self.batch_size >= 1, f"batch_size {self.batch_size} must be at least 1")
+        check(self.lr > 0, f"lr {self.lr} must be positive")
+        check(0 <= self.momentum < 1, f"momentum {self.momentum} must be in [0, 1)")
+        check(self.weight_decay >= 0, f"weight_decay {self.weight_decay} must not be negative")
+        check(self.clip is None or self.clip > 0, f"clip {self.clip} must be positive")
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Where randomness comes from, each recorded apart."""
+
+    order: int | Literal["natural"] | tuple[int, ...] = setting(
+        1993, "class order: a seed as the released code uses it, natural, or the labels in order"
+    )
+    init: int = setting(1, "initial values of what is learnt")
+    data: int = setting(1, "shuffling, augmentation and the draws of training")
+
+
+@dataclass
+class Position:
+    """Where training stands; `epoch` equal to the number of epochs means the task is trained."""
+
+    task: int = 0
+    epoch: int = 0
+    step: int = 0
+
+
+@dataclass
+class LossLog:
+    """Mean loss terms of each epoch, of the current task; sums of the epoch under way."""
+
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    steps: int = 0
+
+    def add(self, losses: Mapping[str, Tensor]) -> None:
+        """Count one step; stays on the device, so nothing waits for it."""
+        for name, value in losses.items():
+            self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value.detach()
+        self.steps += 1
+
+    def end_epoch(self) -> None:
+        """Turn the sums into means."""
+        self.epochs.append({n: s.item() / self.steps for n, s in self.sums.items()})
+        self.sums, self.steps = {}, 0
+
+
+class Observer:
+    """Told what happens, to show it to a person; this one shows nothing."""
+
+    def stream_begins(self, n_tasks: int) -> None:
+        """A run over so many tasks starts or resumes."""
+
+    def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
+        """Training of a task of `steps` steps starts, or resumes after `done` of them."""
+
+    def stepped(self, epoch: int, losses: Mapping[str, Tensor]) -> None:
+        """A step was taken. Reading a loss waits for the device: do it seldom."""
+
+    def evaluating(self, task: int, batches: int) -> None:
+        """Evaluation after `task` starts."""
+
+    def evaluated_batch(self) -> None:
+        """One batch of test pictures was answered."""
+
+    def task_ends(self, task: int, summary: Mapping[str, float]) -> None:
+        """A task was learnt and evaluated; `summary` are the metrics so far."""
+
+
+class Checkpointer(Protocol):
+    """Asked after every step whether it wants to save, and told when a task is trained."""
+
+    def after_step(self, learner: Learner) -> None:
+        """Save if it is time to."""
+
+    def task_trained(self, learner: Learner) -> None:
+        """Save: all steps of the task are done, `end_task` is still to come."""
+
+
+class Learner:
+    """Trains a method on one task after another; knows no method, dataset or file."""
+
+    def __init__(
+        self,
+        method: Method,
+        training: TrainingConfig,
+        seeds: Seeds,
+        device: torch.device,
+        *,
+        observer: Observer | None = None,
+        checkpointer: Checkpointer | None = None,
+    ) -> None:
+        self.method = method.to(device)
+        method.backbone.to(device)
+        method.backbone.precision = training.precision
+        self.training = training
+        self.seeds = seeds
+        self.device = device
+        self.observer = observer or Observer()
+        self.checkpointer = checkpointer
+        self.position = Position()
+        self.losses = LossLog()
+        self.optimizer: torch.optim.Optimizer | None = None
+
+    def learn_task(self, n_classes: int, train: BatchLoader, plain: BatchLoader) -> None:
+        """Train the task at `self.position` from where it stands, then close it.
+
+        `train` gives augmented batches, `plain` the same pictures under the test transform. Targets
+        are arrival positions.
+        """
+        task = self.position.task
+        # A method that draws from torch's global generator is repeatable too, and the caller's
+        # own random state comes out as it went in.
+        with torch.random.fork_rng(devices=_cuda_devices(self.device)):
+            if self.optimizer is None:
+                torch.manual_seed(mix(self.seeds.init, task))
+                self.method.begin_task(n_classes, generator(self.seeds.init, task))
+                self.method.to(self.device)
+                self.optimizer = self._new_optimizer()
+            done = self.position.epoch * len(train) + self.position.step
+            total = self.training.epochs * len(train)
+            self.observer.task_begins(task, n_classes, total, done)
+            self._train(train)
+            self.method.end_task(_OnDevice(plain, self.device))
+            self.method.close_task()
+        self.optimizer = None
+        self.position = Position(task + 1)
+
+    def _train(self, train: BatchLoader) -> None:
+        assert self.optimizer is not None
+        position = self.position
+        parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
+        while position.epoch < self.training.epochs:
+            self._set_lr(position.epoch)
+            for images, targets in _OnDevice(train, self.device).epoch(
+                position.epoch, position.step
+            ):
+                seed = (self.seeds.data, position.task, position.epoch, position.step)
+                torch.manual_seed(mix(*seed))
+                losses = self.method.loss(images, targets, generator(*seed))
+                self.optimizer.zero_grad(set_to_none=True)
+                torch.stack(list(losses.values())).sum().backward()
+                if self.training.clip is not None:
+                    torch.nn.utils.clip_grad_norm_(parameters, self.training.clip)
+                self.optimizer.step()
+                self.losses.add(losses)
+                self.observer.stepped(position.epoch, losses)
+                position.step += 1
+                if self.checkpointer and position.step < len(train):
+                    self.checkpointer.after_step(self)
+            self.losses.end_epoch()
+            self._check_finite()
+            position.epoch, position.step = position.epoch + 1, 0
+            if self.checkpointer and position.epoch < self.training.epochs:
+                self.checkpointer.after_step(self)
+        if self.checkpointer:
+            self.checkpointer.task_trained(self)
+
+    def _check_finite(self) -> None:
+        """A diverged task is an error, not a row of chance accuracies."""
+        last = self.losses.epochs[-1]
+        bad = [name for name, value in last.items() if not math.isfinite(value)]
+        if bad:
+            raise ConfigError(
+                f"training of task {self.position.task + 1} diverged: {', '.join(bad)} is not "
+                f"finite; lower training.lr ({self.training.lr}), set training.clip, "
+                "or use training.precision fp32"
+            )
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        groups = self.method.parameter_groups()
+        t = self.training
+        if t.optimizer == "sgd":
+            return torch.optim.SGD(
+                groups, lr=t.lr, momentum=t.momentum, weight_decay=t.weight_decay
+            )
+        return torch.optim.Adam(groups, lr=t.lr, weight_decay=t.weight_decay)
+
+    def _set_lr(self, epoch: int) -> None:
+        assert self.optimizer is not None
+        lr = learning_rate(self.training, epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr * group.get("lr_scale", 1.0)
+
+    # --- state ----------------------------------------------------------------------------------
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """Momentum and the like as `parameter/kind`, empty between tasks."""
+        if self.optimizer is None:
+            return {}
+        names = {p: n for n, p in self.method.named_parameters()}
+        return {
+            f"{names[parameter]}/{kind}": torch.as_tensor(value)
+            for parameter, kinds in self.optimizer.state.items()
+            for kind, value in kinds.items()
+            if value is not None
+        }
+
+    def restore_optimizer(self, state: Mapping[str, Tensor]) -> None:
+        """Take up an open task: make the optimiser and give it its state back."""
+        self.optimizer = self._new_optimizer()
+        parameters = dict(self.method.named_parameters())
+        for key, value in state.items():
+            name, _, kind = key.rpartition("/")
+            if name not in parameters:
+                raise CheckpointError(f"the checkpoint has optimiser state for unknown {name!r}")
+            # Adam counts its steps on the CPU.
+            device = value.device if kind == "step" else self.device
+            self.optimizer.state[parameters[name]][kind] = value.to(device)
+
+
+def learning_rate(training: TrainingConfig, epoch: int) -> float:
+    """The rate of an epoch counted from 0; schedules step by epoch, as the papers' code does."""
+    progress = epoch / training.epochs
+    if training.schedule == "cosine":
+        return training.lr * 0.5 * (1 + math.cos(math.pi * progress))
+    if training.schedule == "coda":
+        last = max(training.epochs - 1, 1)
+        return training.lr * math.cos(99 * math.pi * epoch / (200 * last))
+    return training.lr
+
+
+def pick_device(wanted: str) -> torch.device:
+    """The device of that name; "auto" is cuda, else mps, else cpu."""
+    if wanted == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"device {wanted!r} cannot be used here ({str(error).splitlines()[0]}); "
+            "use auto, cpu, cuda or mps"
+        ) from error
+    return device
+
+
+@dataclass(frozen=True)
+class _OnDevice:
+    """A loader whose batches are moved to the device; going through it anew starts over."""
+
+    loader: BatchLoader
+    device: torch.device
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self.epoch(0, 0)
+
+    def epoch(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for images, targets in self.loader.epoch(epoch, start):
+            yield (
+                images.to(self.device, non_blocking=True),
+                targets.to(self.device, non_blocking=True),
+            )
+
+
+def _cuda_devices(device: torch.device) -> list[torch.device]:
+    return [device] if device.type == "cuda" else []

@@ -1,0 +1,6 @@
+"""The methods, one file each. Importing this package registers all of them."""
+
+from cprompt.methods import cprompt
+from cprompt.methods.base import METHODS, Method, create_method, method_class, register
+
+__all__ = ["METHODS", "Method", "cprompt", "create_method", "method_class", "register"]

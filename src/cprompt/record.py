@@ -1,0 +1,150 @@
+"""The record of a run: one JSON file with everything a number depends on."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+import torchvision
+
+import cprompt
+from cprompt import metrics
+from cprompt.errors import CheckpointError
+from cprompt.evaluation import Row, matrix_of, selection_accuracy
+from cprompt.files import read_json, write_json
+from cprompt.stream import TaskStream
+
+FORMAT = "cprompt-record"
+VERSION = 1
+FILE = "record.json"
+
+
+@dataclass
+class Record:
+    """What was run, on what, and what came out; `rows` grows by one a task.
+
+    config: `RunConfig.to_dict()`. classes: names by dataset label. seconds: wall-clock, by part.
+    losses: for each task, the mean loss terms of each epoch.
+    """
+
+    config: dict[str, Any]
+    stream: TaskStream
+    dataset: str
+    classes: Sequence[str]
+    backbone: dict[str, str]
+    pictures: dict[str, int]
+    parameters: dict[str, int] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    losses: list[list[dict[str, float]]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every task was learnt and evaluated."""
+        return len(self.rows) == self.stream.n_tasks
+
+    def matrix(self, mode: str = "selected") -> metrics.AccuracyMatrix:
+        """The counts behind a[i,j]."""
+        return matrix_of(self.rows, self.stream, mode)
+
+    def summary(self) -> dict[str, float]:
+        """Every metric of the tasks done so far, by name; those that are undefined are left out.
+
+        Besides `metrics.summary`: old and new accuracy after the last task, `top_k_accuracy`, `selection_accuracy` (prompt picked right,
+        after the last task), and, where asked for, last and average accuracy with the right
+        prompt given and with the first prompt always (tasks 2 to T, as in the paper).
+        """
+        if not self.rows:
+            return {}
+        last = self.rows[-1]
+        matrix = self.matrix()
+        found = metrics.summary(matrix)
+        found["old_accuracy"] = float(metrics.old_accuracy(matrix)[-1])
+        found["new_accuracy"] = float(metrics.new_accuracy(matrix)[-1])
+        if last.top_k is not None:
+            found["top_k_accuracy"] = 100 * sum(last.top_k) / sum(last.count)
+        if last.picks is not None:
+            found["selection_accuracy"] = selection_accuracy(last)
+        for mode, skip in (("given", 0), ("first", 1)):
+            if mode in last.correct and len(self.rows) > skip:
+                matrix = matrix_of(self.rows, self.stream, mode, skip)
+                found[f"last_accuracy_{mode}"] = metrics.last_accuracy(matrix)
+                found[f"average_accuracy_{mode}"] = metrics.average_accuracy(matrix)
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; the summary is there for readers and is not read back."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "finished": self.finished,
+            "summary": self.summary(),
+            **{k: v for k, v in vars(self).items() if k not in ("stream", "rows", "classes")},
+            "classes": list(self.classes),
+            "stream": self.stream.to_dict(),
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """The record that `to_dict` described."""
+        known = {k: v for k, v in values.items() if k in cls.__dataclass_fields__}
+        known["stream"] = TaskStream.from_dict(values["stream"])
+        known["rows"] = [Row.from_dict(row) for row in values["rows"]]
+        return cls(**known)
+
+    def save(self, folder: Path) -> None:
+        """Write `record.json`, beside and renamed."""
+        write_json(folder / FILE, self.to_dict())
+
+
+def load_record(path: Path) -> Record:
+    """Read a record from a run folder or a JSON file."""
+    path = path / FILE if path.is_dir() else path
+    values = read_json(path)
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a record of cprompt")
+    if values.get("version") != VERSION:
+        raise CheckpointError(
+            f"record {path} has format version {values.get('version')}; this cprompt reads "
+            f"version {VERSION}"
+        )
+    try:
+        return Record.from_dict(values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"record {path} is damaged: {error!r}") from error
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and hardware of this process; no host name, no path."""
+    hardware = {"device": device.type, "cpu": _cpu_name(), "cpu_count": os.cpu_count()}
+    if device.type == "cuda":
+        hardware["gpu"] = torch.cuda.get_device_name(device)
+    return {
+        "cprompt": cprompt.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "timm": timm.__version__,
+        "system": platform.system(),
+        **hardware,
+    }
+
+
+def _cpu_name() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

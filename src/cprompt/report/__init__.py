@@ -1,0 +1,1 @@
+"""What a person sees of records: tables and figures, made from records only."""

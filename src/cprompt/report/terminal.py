@@ -1,0 +1,65 @@
+"""Records as tables for the terminal."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from cprompt import metrics
+from cprompt.record import Record
+
+LABELS = {
+    "last_accuracy": "Last-acc",
+    "average_accuracy": "Avg-acc",
+    "forgetting_paper": "FF (paper's formula)",
+    "forgetting_released": "FF (released code's formula)",
+    "forgetting_stepwise": "FF (stepwise, as CODA-Prompt)",
+    "last_task_mean": "Last, mean over tasks",
+    "average_task_mean": "Avg, mean over tasks",
+    "backward_transfer": "Backward transfer",
+    "learning_accuracy": "Accuracy when just learnt",
+    "old_accuracy": "Old classes, at the end",
+    "new_accuracy": "New classes, at the end",
+    "top_k_accuracy": "Top-k accuracy",
+    "selection_accuracy": "Prompt picked right",
+    "last_accuracy_given": "Last-acc, right prompt given",
+    "average_accuracy_given": "Avg-acc, right prompt given",
+    "last_accuracy_first": "Last-acc, first prompt always (tasks 2 to T)",
+    "average_accuracy_first": "Avg-acc, first prompt always (tasks 2 to T)",
+}
+
+
+def matrix_table(record: Record, title: str, mode: str = "selected") -> Table:
+    """a[i,j] as a heat map: a row for each task learnt, a column for each task tested."""
+    matrix = record.matrix(mode)
+    cells = metrics.accuracy_matrix(matrix)
+    overall = metrics.seen_accuracy(matrix)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("after task", justify="right", style="dim")
+    for j in range(cells.shape[1]):
+        table.add_column(f"on {j + 1}", justify="right")
+    table.add_column("all seen", justify="right", style="bold")
+    for i, row in enumerate(cells):
+        shown = [_cell(value) for value in row]
+        table.add_row(str(i + 1), *shown, f"{overall[i]:.1f}")
+    return table
+
+
+def summary_table(record: Record, title: str = "") -> Table:
+    """Every metric that the record has."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    table.add_column("metric")
+    table.add_column("%", justify="right")
+    for name, value in record.summary().items():
+        table.add_row(LABELS.get(name, name), f"{value:.2f}")
+    return table
+
+
+def _cell(value: float) -> Text:
+    if np.isnan(value):
+        return Text("")
+    # From pale to deep blue: readable on dark and light terminals, and without seeing colours.
+    shade = int(round(value / 100 * 5))
+    background = ("#f7fbff", "#deebf7", "#c6dbef", "#9ecae1", "#6baed6", "#4292c6")[shade]
+    return Text(f"{value:5.1f}", style=f"#08306b on {background}")

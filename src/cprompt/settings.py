@@ -1,0 +1,102 @@
+"""Settings as dataclasses that check themselves: built from YAML, JSON or dotted names."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from cprompt.errors import ConfigError
+
+C = TypeVar("C")
+
+
+def setting(default: Any, help: str) -> Any:
+    """A dataclass field with a default and a line for `--help`."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+def check(condition: bool, message: str) -> None:
+    """Raise a ConfigError with `message` unless `condition` holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
+def from_mapping(config: type[C], values: Mapping[str, Any], where: str) -> C:
+    """Build `config` (a dataclass, possibly nested) from plain values.
+
+    Unknown names and values of the wrong type raise a ConfigError that begins with `where`.
+    """
+    hints = typing.get_type_hints(config)
+    names = [f.name for f in dataclasses.fields(config) if f.init]  # type: ignore[arg-type]
+    built: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in names:
+            raise ConfigError(f"{where}: no setting {name!r}{suggest(name, names)}")
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+            built[name] = from_mapping(typing.cast(type, hint), value, f"{where}.{name}")
+        else:
+            built[name] = _convert(hint, value, f"{where}.{name}")
+    try:
+        return config(**built)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def suggest(name: str, names: list[str]) -> str:
+    """How an unknown name's message goes on: the nearest one, or all there are."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """Plain values of a dataclass, ready for JSON or YAML."""
+    plain = dataclasses.asdict(config)
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in plain.items()}
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    """`value` as the annotated type, or a ConfigError that says what was expected."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        for option in args:
+            try:
+                return _convert(option, value, where)
+            except ConfigError:
+                continue
+        raise ConfigError(f"{where}: {value!r} is not {_describe(hint)}")
+    if origin is typing.Literal:
+        if value in args:
+            return value
+        raise ConfigError(f"{where}: {value!r} is not one of {', '.join(map(repr, args))}")
+    if origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(_convert(args[0], v, where) for v in value)
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if origin is dict and isinstance(value, Mapping):
+        return dict(value)
+    plain = origin or hint
+    if isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where}: {value!r} is not {_describe(hint)}")
+
+
+def _describe(hint: Any) -> str:
+    args = typing.get_args(hint)
+    if hint is type(None):
+        return "empty"
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_describe(a) for a in args)
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(repr, args))
+    if typing.get_origin(hint) is tuple:
+        return f"a list of {_describe(args[0])}"
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
+        hint, getattr(hint, "__name__", str(hint))
+    )
