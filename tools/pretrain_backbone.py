@@ -7,17 +7,18 @@ SHARDS holds what pack_tiny_imagenet.py wrote; TEACHER is a safetensors file of 
 `vit_tiny_patch16_224` with its ImageNet-1k head, trained on inputs in [-1, 1]. In this order:
 
 1. The pictures are decoded once and stay on the device.
-2. The teacher, which knows sharp pictures, is tuned for a few epochs on 64-pixel ones. Only its
-   logits of the 200 classes enter that loss, so its other 800 keep what they say about a picture.
+2. The teacher, which knows sharp pictures, is tuned on 64-pixel ones for --tuning-seconds. Only
+   its logits of the 200 classes enter that loss, so the other 800 go on saying what else a picture
+   resembles.
 3. It labels a fixed set of augmented views of every training picture.
 4. The student learns from mixed views: its 200-way head from the labels and the teacher, a
    1000-way head, dropped at the end, from the teacher alone.
 
-The learning rate follows the seconds spent in step 4, not a number of steps, so a slower machine
-trains less but still anneals to the end. With --stop-after the state is saved and the exit status
-is 3; --resume goes on from there with fresh views. Validation accuracy is reported and chooses
-nothing. OUT receives backbone.safetensors (fp16, timm's names, moving average of the weights; the
-metadata entry `architecture` holds VisionTransformer's arguments) and training.json.
+Learning rates follow the seconds spent in steps 2 and 4, not a number of steps, so a slower
+machine trains less but still anneals to the end. With --stop-after the state is saved and the
+exit status is 3; --resume goes on from there with fresh views. Validation accuracy is reported and
+chooses nothing. OUT receives training.json and backbone.safetensors: fp16, timm's names, the moving
+average of the weights; its metadata entry `architecture` holds VisionTransformer's arguments.
 """
 
 from __future__ import annotations
@@ -74,8 +75,21 @@ RECIPE = {
     "ema_decay": 0.9998,  # … but over 5,000 steps at most
     "tuning_rate": 1e-4,
     "tuning_batch": 500,
+    "tuning_mix": 0.6,  # strength of CutMix and mixup then, relative to the student's
 }
 SIDE, TEACHER_SIDE = 64, 224
+ARCHITECTURE: dict[str, object] = {
+    "img_size": SIDE,
+    "patch_size": 8,
+    "num_classes": 200,
+    "embed_dim": 192,
+    "depth": 9,
+    "num_heads": 3,
+    "mlp_ratio": 2.0,
+    "qkv_bias": True,
+    "class_token": True,
+    "global_pool": "token",
+}
 BLOCK = 20  # steps between two looks at the clock
 CHUNK = 2000  # pictures per teacher pass
 SAVE_EVERY = 60.0  # seconds
@@ -141,7 +155,7 @@ def load_shards(folder: Path, limit: int | None) -> tuple[Pictures, Pictures, li
 def resize_matrix(start: Tensor, size: Tensor, out: int) -> Tensor:
     """Antialiased bicubic weights (B, out, 64) that resize pixels [start, start + size) to `out`.
 
-    The kernel is cut off at the crop's edges and renormalised, as PIL and torchvision do it.
+    The kernel is cut off at the crop's edges and renormalised, as in torchvision's resized_crop.
     """
     start, scale = start[:, None, None], (size / out)[:, None, None]
     here = torch.arange(SIDE, device=start.device)
@@ -232,13 +246,13 @@ def descend(optimiser: torch.optim.Optimizer, loss: Tensor, rate: float) -> None
 
 
 def percent(logits: Tensor, labels: Tensor) -> float:
-    """Top-1 accuracy."""
-    return 100 * (logits.argmax(1) == labels).float().mean().item()
+    """Top-1 accuracy, to two decimals."""
+    return round(100 * (logits.argmax(1) == labels).float().mean().item(), 2)
 
 
 @torch.no_grad()
 def accuracy(vit: nn.Module, pictures: Pictures) -> float:
-    """Top-1 of the 200-way head in percent, in full precision; the model's mode is restored."""
+    """Top-1 of the 200-way head in percent, without autocast; the model's mode is restored."""
     was_training = vit.training
     vit.eval()
     logits = torch.cat([vit(part / 127.5 - 1) for part in torch.split(pictures.pixels, 1000)])
@@ -292,28 +306,37 @@ class Teacher:
         logits = torch.cat([self.logits(part) for part in torch.split(pictures.pixels, 500)])
         return percent(logits[:, self.columns], pictures.labels)
 
-    def tune(self, train: Pictures, epochs: float, seed: int, compile_it: bool) -> None:
+    def tune(self, train: Pictures, seconds: float, seed: int, compile_it: bool) -> None:
         """Fit the logits of the 200 classes to 64-pixel pictures."""
         generator = torch.Generator(self.device).manual_seed(seed)
         optimiser = adamw(self.model)
+        batch = int(RECIPE["tuning_batch"])
         self.model.train()
+
+        def draw() -> tuple[Tensor, ...]:
+            which = torch.randint(
+                len(train.labels), (batch,), generator=generator, device=self.device
+            )
+            view, label = augment(train.pixels[which], generator), train.labels[which]
+            return view, draw_masks(batch, RECIPE["tuning_mix"], generator), label
 
         def tuning_loss(view: Tensor, mask: Tensor, label: Tensor) -> Tensor:
             target = mixed(F.one_hot(label, len(self.columns)), mask.mean((1, 2, 3))[:, None])
             said = self.logits(mixed(view, mask))[:, self.columns]
             return F.cross_entropy(said, target, label_smoothing=RECIPE["label_smoothing"])
 
-        fast: Callable[..., Tensor] | None = None
-        batch = min(int(RECIPE["tuning_batch"]), len(train.labels))
-        steps = math.ceil(epochs * len(train.labels) / batch)
-        for step in range(steps):
-            index = torch.randint(
-                len(train.labels), (batch,), device=self.device, generator=generator
-            )
-            view = augment(train.pixels[index], generator)
-            inputs = (view, draw_masks(batch, 0.6, generator), train.labels[index])
-            fast = fast or compiled(tuning_loss, compile_it, *inputs)
-            descend(optimiser, fast(*inputs), RECIPE["tuning_rate"] * scheduled(step / steps))
+        loss_of = compiled(tuning_loss, compile_it, *draw())
+        started, steps, spent, value = time.monotonic(), 0, 0.0, math.nan
+        while spent < seconds:
+            loss = loss_of(*draw())
+            descend(optimiser, loss, RECIPE["tuning_rate"] * scheduled(spent / seconds))
+            value, steps = loss.item(), steps + 1
+            spent = time.monotonic() - started
+        seen = steps * batch
+        print(
+            f"teacher tuned for {seen / len(train.labels):.2f} epochs, last loss {value:.2f}, "
+            f"{seen / spent:,.0f} pictures/s"
+        )
 
     @torch.no_grad()
     def label_views(
@@ -348,9 +371,9 @@ class Teacher:
 class Student(nn.Module):
     """The backbone with its 200-way head, and the 1000-way head that only training needs."""
 
-    def __init__(self, architecture: dict[str, object]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.vit = VisionTransformer(**architecture, drop_path_rate=RECIPE["drop_path"])
+        self.vit = VisionTransformer(**ARCHITECTURE, drop_path_rate=RECIPE["drop_path"])
         self.extra = nn.Linear(self.vit.embed_dim, 1000)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -392,8 +415,8 @@ class Run:
     On disk it is DIR/step-N/{model,ema,exp_avg,exp_avg_sq}.safetensors, written whole and renamed.
     """
 
-    def __init__(self, architecture: dict[str, object], device: torch.device) -> None:
-        self.student = Student(architecture).to(device)
+    def __init__(self, device: torch.device) -> None:
+        self.student = Student().to(device)
         self.ema = copy.deepcopy(self.student).requires_grad_(False).eval()
         self.optimiser = adamw(self.student)
         self.progress = Progress()
@@ -493,12 +516,12 @@ class Run:
                     "steps": done.steps,
                     "epochs": round(done.steps * args.batch / len(train.labels), 2),
                     "loss": round(value, 4),
-                    "val_raw": round(accuracy(self.student.vit, val), 2),
-                    "val_ema": round(accuracy(self.ema.vit, val), 2),
+                    "val_raw": accuracy(self.student.vit, val),
+                    "val_ema": accuracy(self.ema.vit, val),
                     "pictures_per_second": round(speed),
                 }
                 done.curve.append(row)
-                print(json.dumps(row), flush=True)
+                print(json.dumps(row))
             if stop or done.seconds >= total or now - saved > SAVE_EVERY:
                 self.save(args.state)
                 saved = time.monotonic()
@@ -512,23 +535,23 @@ def write_results(run: Run, classes: list[str], val: Pictures, args: argparse.Na
     args.out.mkdir(parents=True, exist_ok=True)
     path, part = args.out / "backbone.safetensors", args.out / "backbone.safetensors.part"
     weights = {name: value.half() for name, value in run.ema.vit.state_dict().items()}
-    note = {"architecture": json.dumps(args.architecture), "classes": json.dumps(classes)}
+    note = {"architecture": json.dumps(ARCHITECTURE), "classes": json.dumps(classes)}
     save_file(weights, part, metadata=note)
     part.replace(path)
-    vit = VisionTransformer(**args.architecture)
+    vit = VisionTransformer(**ARCHITECTURE)
     vit.load_state_dict({name: value.float() for name, value in load_file(path).items()})
     torch.set_float32_matmul_precision("highest")
     cuda = val.pixels.is_cuda
     report = {
-        "val_top1": round(accuracy(vit.to(val.pixels.device), val), 2),
+        "val_top1": accuracy(vit.to(val.pixels.device), val),
         "val_pictures": len(val.labels),
         "parameters": sum(p.numel() for p in vit.parameters()),
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "architecture": args.architecture,
+        "architecture": ARCHITECTURE,
         "normalisation": {"mean": 0.5, "std": 0.5},
         "recipe": RECIPE,
         "teacher": {"model": "vit_tiny_patch16_224", "sha256": args.teacher_hash},
-        "options": {k: getattr(args, k) for k in ("seed", "batch", "minutes", "tuning_epochs")},
+        "options": {k: getattr(args, k) for k in ("seed", "batch", "minutes", "tuning_seconds")},
         **asdict(run.progress),
         "versions": {m.__name__: m.__version__ for m in (torch, timm, np)},
         "python": platform.python_version(),
@@ -549,43 +572,31 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--minutes", type=float, default=11.0, help="training, over all commands")
     parser.add_argument("--stop-after", type=float, help="seconds from the start of this command")
-    parser.add_argument("--views", type=int, default=16, help="labelled by the teacher, a command")
-    parser.add_argument("--teacher-seconds", type=float, default=150.0, help="for those views")
-    parser.add_argument("--tuning-epochs", type=float, default=4.0, help="of the teacher; 0: none")
+    parser.add_argument("--views", type=int, default=24, help="of a picture, in each command")
+    parser.add_argument("--teacher-seconds", type=float, default=110.0, help="most for those views")
+    parser.add_argument(
+        "--tuning-seconds", type=float, default=75.0, help="of the teacher; 0: none"
+    )
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--limit", type=int, help="pictures of each split, for a trial run")
-    for name, value in (("width", 192), ("depth", 9), ("heads", 3)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--mlp-ratio", type=float, default=2.0)
     return parser.parse_args()
 
 
 def main() -> None:
     args = arguments()
     args.started = time.monotonic()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
     train, val, classes = load_shards(args.shards, args.limit)
-    print(f"decoded {len(train.labels)} + {len(val.labels)} in {since(args):.1f} s", flush=True)
+    print(f"decoded {len(train.labels)} + {len(val.labels)} in {since(args):.1f} s")
     device = torch.device(args.device)
     train, val = train.to(device), val.to(device)
-    args.architecture = {
-        "img_size": SIDE,
-        "patch_size": 8,
-        "num_classes": len(classes),
-        "global_pool": "token",
-        "embed_dim": args.width,
-        "depth": args.depth,
-        "num_heads": args.heads,
-        "mlp_ratio": args.mlp_ratio,
-        "qkv_bias": True,
-        "class_token": True,
-    }
     args.teacher_hash = hashlib.sha256(args.teacher.read_bytes()).hexdigest()
-    run = Run(args.architecture, device)
+    run = Run(device)
     if (size := 2 * sum(p.numel() for p in run.student.vit.parameters())) > SIZE_LIMIT:
         raise SystemExit(f"the weights would take {size:,} bytes, the limit is {SIZE_LIMIT:,}")
     tuned = args.state / "teacher.safetensors"
@@ -595,7 +606,8 @@ def main() -> None:
     else:
         teacher = Teacher(args.teacher, classes, device)
         run.progress.facts["teacher_val_before"] = teacher.accuracy(val)
-        teacher.tune(train, args.tuning_epochs, args.seed, args.compile)
+        if args.tuning_seconds > 0:
+            teacher.tune(train, args.tuning_seconds, args.seed, args.compile)
         args.state.mkdir(parents=True, exist_ok=True)
         weights = {name: value.half() for name, value in teacher.model.state_dict().items()}
         save_file(weights, tuned.with_name(tuned.name + ".part"))
@@ -603,7 +615,7 @@ def main() -> None:
         run.progress.facts["teacher_val"] = teacher.accuracy(val)
         some = Pictures(train.pixels[: len(val.labels)], train.labels[: len(val.labels)])
         run.progress.facts["teacher_train"] = teacher.accuracy(some)
-    print(f"teacher ready after {since(args):.1f} s: {run.progress.facts}", flush=True)
+    print(f"teacher ready after {since(args):.1f} s: {run.progress.facts}")
     finished = run.progress.seconds >= 60 * args.minutes or run.train(train, val, teacher, args)
     if not finished:
         at = run.progress.seconds / (0.6 * args.minutes)

@@ -11,14 +11,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import timm
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from timm.layers import Attention
-from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+from timm.models.vision_transformer import Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
 from cprompt import assets
@@ -73,7 +73,7 @@ class FrozenViT(nn.Module):
             for name, tensor in self.vit.state_dict().items():
                 if not name.startswith("head"):
                     digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-                    digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+                    digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
@@ -145,7 +145,7 @@ class FrozenViT(nn.Module):
                         f"{self.name} takes (length, {self.dim}) or (batch, length, {self.dim})"
                     )
         for layer in prompts.prefixes:
-            attention = getattr(self.vit.blocks[layer], "attn", None)
+            attention: Any = self.vit.blocks[layer].attn
             if type(attention) is not Attention or attention.gate is not None:
                 raise BackboneError(
                     f"{self.name} cannot take a key/value prefix at block {layer}: its attention "
@@ -171,7 +171,7 @@ def _per_image(prompt: Tensor, batch: int) -> Tensor:
     return prompt.expand(batch, -1, -1)
 
 
-def _block_with_prefix(block: nn.Module, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _block_with_prefix(block: Block, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """One timm block whose attention also sees `key` and `value` (prefix tuning).
 
     The prefix enters after the key/value projections and after any key norm, so it is learnt in

@@ -128,7 +128,7 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values; `method` holds the name and every setting of the method."""
-        parts = {
+        parts: dict[str, Any] = {
             f.name: to_mapping(getattr(self, f.name))
             for f in dataclasses.fields(self)
             if f.name not in ("benchmark", "method", "settings")
@@ -182,16 +182,18 @@ PARTS: dict[str, type] = {
 
 def config_from_dict(plain: Mapping[str, Any]) -> RunConfig:
     """Check plain nested values and fill in defaults, the method's own settings included."""
-    plain = copy.deepcopy(dict(plain))
-    benchmark = plain.pop("benchmark", "custom")
-    settings = dict(plain.pop("method", {}))
+    given = copy.deepcopy(dict(plain))
+    benchmark = given.pop("benchmark", "custom")
+    settings = dict(given.pop("method", {}))
     name = settings.pop("name", "cprompt")
     cls = method_class(name)
-    checked = from_mapping(cls.Config, settings, where=f"method {name}")
-    for part in plain:
+    checked: Any = from_mapping(cls.Config, settings, where=f"method {name}")
+    for part in given:
         if part not in PARTS:
             raise ConfigError(f"no settings {part!r}{suggest(part, ['method', *PARTS])}")
-    parts = {part: from_mapping(PARTS[part], plain.get(part) or {}, where=part) for part in PARTS}
+    parts: dict[str, Any] = {
+        part: from_mapping(PARTS[part], given.get(part) or {}, where=part) for part in PARTS
+    }
     return RunConfig(benchmark, name, to_mapping(checked), **parts)
 
 

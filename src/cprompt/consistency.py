@@ -41,7 +41,7 @@ def adaptive_temperature(old_max: Tensor, current_max: Tensor, tau: float, margi
     `old_max` is (B, tasks), the largest logit of each old classifier; `current_max` is (B,).
     """
     too_confident = old_max + margin >= current_max[:, None]
-    return torch.where(too_confident, tau, 1.0)
+    return 1 + (tau - 1) * too_confident.to(old_max.dtype)
 
 
 def ccl_loss(
@@ -70,8 +70,10 @@ def ccl_loss(
     if smoothing == "adaptive":
         temperature = adaptive_temperature(
             logits.detach().amax(-1), current_logits.detach().amax(-1), tau, margin
-        )
-        target = (logits.detach() / temperature[..., None]).softmax(-1)
+        )[..., None]
+        target = (logits.detach() / temperature).softmax(-1)
+        # At τ = 1 the two softmaxes cancel only up to rounding; this makes the zero exact.
+        log_p = torch.where(temperature == 1, log_p.detach(), log_p)
     elif smoothing == "edl":
         target = present / present.sum(-1, keepdim=True)
     else:

@@ -118,11 +118,11 @@ def usable_modes(method: Method, modes: Sequence[Mode]) -> Sequence[Mode]:
 
 def _answers(
     method: Method, images: Tensor, modes: Sequence[Mode], own: Tensor, chosen: Tensor | None
-) -> dict[str, Tensor]:
+) -> dict[Mode, Tensor]:
     """Logits by mode; each (picture, prompt) pair is computed once."""
     if chosen is None:
         return {"selected": method(images)}
-    wanted = {"selected": chosen, "given": own, "first": torch.zeros_like(own)}
+    wanted: dict[Mode, Tensor] = {"selected": chosen, "given": own, "first": torch.zeros_like(own)}
     prompts = torch.stack([wanted[mode] for mode in modes])  # (modes, B)
     picture = torch.arange(len(images), device=images.device).expand_as(prompts)
     pairs, where = torch.unique(

@@ -180,7 +180,8 @@ class Learner:
                 torch.manual_seed(mix(*seed))
                 losses = self.method.loss(images, targets, generator(*seed))
                 self.optimizer.zero_grad(set_to_none=True)
-                torch.stack(list(losses.values())).sum().backward()
+                total = torch.stack(list(losses.values())).sum()
+                torch.autograd.backward(total)
                 if self.training.clip is not None:
                     torch.nn.utils.clip_grad_norm_(parameters, self.training.clip)
                 self.optimizer.step()
@@ -229,7 +230,7 @@ class Learner:
         """Momentum and the like as `parameter/kind`, empty between tasks."""
         if self.optimizer is None:
             return {}
-        names = {p: n for n, p in self.method.named_parameters()}
+        names: dict[Tensor, str] = {p: n for n, p in self.method.named_parameters()}
         return {
             f"{names[parameter]}/{kind}": torch.as_tensor(value)
             for parameter, kinds in self.optimizer.state.items()

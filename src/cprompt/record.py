@@ -58,9 +58,9 @@ class Record:
     def summary(self) -> dict[str, float]:
         """Every metric of the tasks done so far, by name; those that are undefined are left out.
 
-        Besides `metrics.summary`: old and new accuracy after the last task, `top_k_accuracy`, `selection_accuracy` (prompt picked right,
-        after the last task), and, where asked for, last and average accuracy with the right
-        prompt given and with the first prompt always (tasks 2 to T, as in the paper).
+        Besides `metrics.summary`: old, new and top-k accuracy and `selection_accuracy` (prompt
+        picked right) after the last task, and, where asked for, last and average accuracy with
+        the right prompt given and with the first prompt always (tasks 2 to T, as in the paper).
         """
         if not self.rows:
             return {}

@@ -20,8 +20,8 @@ app = typer.Typer(
 )
 
 
-def _version(show: bool) -> None:
-    if show:
+def _version(wanted: bool) -> None:
+    if wanted:
         print(f"cprompt {cprompt.__version__}")
         raise typer.Exit
 

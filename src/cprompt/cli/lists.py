@@ -131,9 +131,7 @@ def _table(*columns: str) -> Table:
 
 def _add_settings(table: Table, part: str, config: Any) -> None:
     for field in dataclasses.fields(config):
-        default = field.default
-        if default is dataclasses.MISSING:
-            default = field.default_factory()  # type: ignore[misc]
+        default = getattr(config(), field.name)
         shown = "" if default is None else str(default)
         table.add_row(f"{part}.{field.name}", shown, field.metadata.get("help", ""))
 

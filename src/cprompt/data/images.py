@@ -67,14 +67,12 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
     """
     try:
         with Image.open(file, formats=_FORMATS) as image:
-            if min(image.size) < 1:
-                raise DataError(f"{name} has no pixels; {_REMEDY}")
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             image.load()
             rgb = _as_rgb(image)
             turn = _UPRIGHT.get(_orientation(image))
-    except (DataError, MemoryError):
+    except MemoryError:
         raise
     except Image.DecompressionBombError as error:
         raise DataError(

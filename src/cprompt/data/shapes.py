@@ -208,11 +208,11 @@ def _drop(c: _Canvas) -> None:
 
 
 def _leaf(c: _Canvas) -> None:
-    x = np.linspace(-0.9, 0.9, 16)
-    y = c.vary(0.4, 0.5) * np.cos(x / 0.9 * math.pi / 2)
+    x = np.linspace(-0.95, 0.75, 16)
+    y = c.vary(0.4, 0.5) * np.sin(np.linspace(0, math.pi, 16))
     c.fill(np.concatenate([np.stack([x, -y], 1), np.stack([x, y], 1)[::-1]]))
-    c.stroke([(0.8, 0), (1.1, 0)], width=0.6 * c.pen)
-    c.stroke([(-0.65, 0), (0.65, 0)], width=0.06, ink=0)
+    c.stroke([(0.7, 0), (1, 0)], width=0.6 * c.pen)
+    c.stroke([(-0.75, 0), (0.55, 0)], width=0.06, ink=0)
 
 
 # Lines ---------------------------------------------------------------------------------------

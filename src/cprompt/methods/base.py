@@ -74,10 +74,10 @@ class Method(nn.Module):
         """
         raise TypeError(f"{type(self).__name__} defines no loss")
 
-    def end_task(self, batches: Batches) -> None:  # noqa: B027
+    def end_task(self, batches: Batches) -> None:
         """Use the task's training pictures once more, without augmentation, if need be."""
 
-    def close_task(self) -> None:  # noqa: B027
+    def close_task(self) -> None:
         """Freeze what the task learnt; must depend on nothing but the method's own state."""
 
     def choose(self, images: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def create_method(
 ) -> Method:
     """Build the method `name` with the given settings, the rest at their defaults."""
     cls = method_class(name)
-    config = from_mapping(cls.Config, settings or {}, where=f"method {name}")
+    config: Any = from_mapping(cls.Config, settings or {}, where=f"method {name}")
     return cls(backbone, config)
 
 

@@ -60,6 +60,6 @@ def _cell(value: float) -> Text:
     if np.isnan(value):
         return Text("")
     # From pale to deep blue: readable on dark and light terminals, and without seeing colours.
-    shade = int(round(value / 100 * 5))
+    shade = round(value / 100 * 5)
     background = ("#f7fbff", "#deebf7", "#c6dbef", "#9ecae1", "#6baed6", "#4292c6")[shade]
     return Text(f"{value:5.1f}", style=f"#08306b on {background}")

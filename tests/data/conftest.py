@@ -1,0 +1,49 @@
+"""Small dataset trees with the true layouts, for the tests of the loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cprompt.data import ImageSet
+
+
+@pytest.fixture
+def touch(tmp_path: Path) -> Callable[..., None]:
+    """Make empty files: enough for a loader, which decodes nothing."""
+
+    def make(*names: str) -> None:
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+
+    return make
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Callable[..., None]:
+    """Write a 4×3 picture whose pixels encode `value`, so that no two values look alike."""
+
+    def make(name: str, value: int, **options: object) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((3, 4, 3), (value % 256, value // 256, 0), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / name, **options)
+
+    return make
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Callable[[ImageSet], list[tuple[str, int]]]:
+    """(path below tmp_path, label) of each picture, in order."""
+
+    def of(part: ImageSet) -> list[tuple[str, int]]:
+        return [
+            (path.relative_to(tmp_path).as_posix(), int(label))
+            for path, label in zip(part.pictures, part.labels, strict=True)
+        ]
+
+    return of

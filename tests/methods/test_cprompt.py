@@ -1,0 +1,256 @@
+"""CPrompt against a naive reference: three separate passes, loops over tasks and pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cprompt.backbone import FrozenViT
+from cprompt.methods import create_method
+from cprompt.methods.cprompt import CPrompt
+
+SIZES = (3, 2, 4, 1)
+
+
+def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> CPrompt:
+    """CPrompt in the middle of its last task, with every tensor away from where it started."""
+    method = create_method("cprompt", backbone, {"length": 3, **settings})
+    assert isinstance(method, CPrompt)
+    rng = torch.Generator().manual_seed(5)
+    for task in range(tasks):
+        if task:
+            method.close_task()
+        method.begin_task(SIZES[task], rng)
+        with torch.no_grad():
+            for parameter in method.parameters():
+                parameter += 0.5 * torch.randn(parameter.shape, generator=rng)
+    return method
+
+
+def batch(method: CPrompt, n: int = 7) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(9)
+    images = torch.randn(n, 3, 48, 48, generator=rng)
+    local = torch.randint(method.task_sizes[-1], (n,), generator=rng)
+    return images, local + method.known
+
+
+class Naive:
+    """SPEC-like restatement of the step: one picture at a time, nothing shared or skipped."""
+
+    def __init__(self, method: CPrompt, seed: int) -> None:
+        self.vit = method.backbone.vit
+        self.sizes = method.task_sizes
+        self.layers = (0, 2)  # the first and the middle of six blocks
+        config = method.config
+        self.config = config
+        rows = method.prompts.all().detach()
+        self.prompts = [p.clone().requires_grad_() for p in rows]
+        weights = method.heads.weight.all().detach().split(self.sizes)
+        biases = method.heads.bias.all().detach().split(self.sizes)
+        self.heads = [
+            (w.clone().requires_grad_(), b.clone().requires_grad_())
+            for w, b in zip(weights, biases, strict=True)
+        ]
+        self.keys = method.keys.rows.all().detach().clone().requires_grad_()
+        self.aux = None
+        if method.aux_weight is not None and method.aux_bias is not None:
+            self.aux = tuple(
+                p.detach().clone().requires_grad_() for p in (method.aux_weight, method.aux_bias)
+            )
+        # The draw is the only thing taken from the method: i ~ Uni(1, t) for each picture.
+        self.draw_rng = torch.Generator().manual_seed(seed)
+
+    def feature(self, image: Tensor, prompt: Tensor | None) -> Tensor:
+        x = self.vit._pos_embed(self.vit.patch_embed(image[None]))[0]
+        end = 1
+        for i, block in enumerate(self.vit.blocks):
+            if prompt is not None and i in self.layers:
+                segment = prompt[self.layers.index(i)]
+                x = torch.cat([x[:end], segment, x[end:]])
+                end += len(segment)
+            x = block(x[None])[0]
+        return x[0]
+
+    def losses(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        config, t, n = self.config, len(self.sizes), len(images)
+        known = sum(self.sizes[:-1])
+        frozen_prompts = [p.detach() for p in self.prompts[:-1]]
+        terms: dict[str, list[Tensor]] = {"ce": [], "aux": [], "ccl": [], "mk": []}
+        draws = torch.randint(t, (n,), generator=self.draw_rng) if config.pcl else [t - 1] * n
+        for b in range(n):
+            image, y = images[b], targets[b] - known
+            h = self.feature(image, self.prompts[-1])
+
+            m = int(draws[b])
+            prompt = self.prompts[-1] if m == t - 1 else frozen_prompts[m]
+            w, bias = self.heads[-1]
+            terms["ce"].append(self.cross_entropy(w @ self.feature(image, prompt) + bias, y))
+            if config.pcl and config.aux_loss:
+                w_aux, b_aux = self.aux if config.aux_head else self.heads[-1]  # type: ignore
+                terms["aux"].append(self.cross_entropy(w_aux @ h + b_aux, y))
+
+            if config.ccl and t > 1:
+                current_max = (w @ h + bias).detach().max()
+                each = []
+                for old_w, old_b in self.heads[:-1]:
+                    old = old_w.detach() @ h + old_b.detach()
+                    tau = 1.0 if current_max > old.detach().max() + config.margin else config.tau
+                    g = (old.detach() / tau).softmax(0)
+                    each.append(-(g * old.log_softmax(0)).sum())
+                terms["ccl"].append(config.alpha / (t - 1) * torch.stack(each).sum())
+
+            q = self.feature(image, None)
+            cosines = torch.stack([F.cosine_similarity(q, k, dim=0) for k in self.keys])
+            target = targets[b] if config.keys == "class" else torch.tensor(t - 1)
+            terms["mk"].append(self.cross_entropy(cosines, target))
+        return {name: torch.stack(values).mean() for name, values in terms.items() if values}
+
+    @staticmethod
+    def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+        return logits.exp().sum().log() - logits[y]
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "the paper's": {},
+    "another temperature, margin and strength": {"tau": 2.0, "margin": 0.0, "alpha": 0.3},
+    "without ccl": {"ccl": False},
+    "without pcl": {"pcl": False},
+    "vanilla": {"ccl": False, "pcl": False, "keys": "task"},
+    "one key a task": {"keys": "task"},
+    "without the auxiliary loss": {"aux_loss": False},
+    "auxiliary loss into the task's head": {"aux_head": False},
+}
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_and_gradients_equal_the_naive_reference(
+    backbone: FrozenViT, variant: str, tasks: int
+) -> None:
+    method = learnt(backbone, tasks, **VARIANTS[variant])
+    images, targets = batch(method)
+    naive = Naive(method, seed=3)
+    expected = naive.losses(images, targets)
+    sum(expected.values()).backward()  # type: ignore[union-attr]
+
+    losses = method.loss(images, targets, torch.Generator().manual_seed(3))
+    sum(losses.values()).backward()  # type: ignore[union-attr]
+
+    assert set(losses) == set(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(losses[name], value, rtol=1e-5, atol=1e-5, msg=name)
+
+    k = len(method.keys.rows) - len(method.keys.rows.frozen)
+    prompt = naive.prompts[-1].grad
+    gradients = {
+        "prompts.current": None if prompt is None else prompt[None],
+        "heads.weight.current": naive.heads[-1][0].grad,
+        "heads.bias.current": naive.heads[-1][1].grad,
+        "keys.rows.current": naive.keys.grad[-k:],  # type: ignore[index]
+    }
+    if naive.aux is not None:
+        gradients["aux_weight"], gradients["aux_bias"] = (p.grad for p in naive.aux)
+    assert dict(method.named_parameters()).keys() == gradients.keys()
+    for name, parameter in method.named_parameters():
+        torch.testing.assert_close(
+            parameter.grad, gradients[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def test_ccl_trains_the_prompt_and_nothing_else(backbone: FrozenViT) -> None:
+    method = learnt(backbone, 3, tau=3.0, margin=50.0)
+    images, targets = batch(method)
+    method.loss(images, targets, torch.Generator().manual_seed(0))["ccl"].backward()
+    reached = {n for n, p in method.named_parameters() if p.grad is not None and p.grad.any()}
+    assert reached == {"prompts.current"}
+
+
+def test_the_paper_s_layers_are_the_first_and_the_sixth_of_twelve() -> None:
+    import timm
+
+    vit = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0)
+    method = create_method("cprompt", FrozenViT(vit, "tiny", "random"))
+    assert isinstance(method, CPrompt)
+    assert method.layers == (0, 5)
+    assert method.config.length == 50
+
+
+def test_a_new_prompt_is_a_copy_or_fresh(backbone: FrozenViT, rng: torch.Generator) -> None:
+    for init, is_copy in (("copy", True), ("fresh", False)):
+        method = learnt(backbone, 2, prompt_init=init)
+        method.close_task()
+        method.begin_task(2, rng)
+        assert method.prompts.current is not None
+        assert torch.equal(method.prompts.current[0], method.prompts.frozen[-1]) is is_copy
+    first = create_method("cprompt", backbone)
+    first.begin_task(3, rng)
+    assert isinstance(first, CPrompt)
+    assert first.prompts.current is not None
+    bound = 64**-0.5
+    assert 0.98 * bound < first.prompts.current.abs().max() <= bound
+
+
+def test_prediction_follows_query_key_prompt_and_all_heads(backbone: FrozenViT) -> None:
+    method = learnt(backbone, 4)
+    method.close_task()
+    naive = Naive(method, seed=0)
+    images, _ = batch(method)
+    key_task = [0] * 3 + [1] * 2 + [2] * 4 + [3]
+    with torch.no_grad():
+        for image, logits, chosen in zip(
+            images, method(images), method.choose(images), strict=True
+        ):
+            q = naive.feature(image, None)
+            nearest = torch.stack([F.cosine_similarity(q, k, dim=0) for k in naive.keys]).argmax()
+            task = key_task[int(nearest)]
+            assert chosen == task
+            h = naive.feature(image, naive.prompts[task])
+            expected = torch.cat([w @ h + b for w, b in naive.heads])
+            torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_given_task_replaces_the_selection(backbone: FrozenViT) -> None:
+    method = learnt(backbone, 3)
+    method.close_task()
+    images, _ = batch(method, 4)
+    task = torch.tensor([2, 0, 1, 2])
+    given = method(images, task=task)
+    one_by_one = torch.cat([method(images[i : i + 1], task=task[i : i + 1]) for i in range(4)])
+    torch.testing.assert_close(given, one_by_one, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(method(images, task=method.choose(images)), method(images))
+
+
+def test_bad_settings_say_what_is_wrong(backbone: FrozenViT) -> None:
+    from cprompt.errors import ConfigError
+
+    for settings, message in [
+        ({"tau": 0.5}, "tau 0.5 must be at least 1"),
+        ({"smoothing": "none"}, "'none' is not one of 'adaptive', 'edl', 'roh'"),
+        ({"layers": [0, 9]}, "has no block 9, only 0 to 5"),
+        ({"layers": [1, 1]}, "different block numbers"),
+        ({"lenght": 5}, "did you mean 'length'"),
+        ({"length": "long"}, "'long' is not a whole number"),
+        ({"prompt_init": "old"}, "neither copy nor fresh"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            create_method("cprompt", backbone, settings)
+
+
+def test_what_is_saved_is_what_was_learnt_and_small() -> None:
+    """ViT-B/16, 200 classes, 10 tasks: at most 5 MB without optimiser state."""
+    import timm
+
+    vit = timm.create_model("vit_base_patch16_224", num_classes=0)
+    method = create_method("cprompt", FrozenViT(vit, "base", "random"))
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(10):
+        method.begin_task(20, rng)
+        method.close_task()
+    state = method.state_dict()
+    assert sum(t.numel() * t.element_size() for t in state.values()) < 5e6
+    learnt = 10 * 2 * 50 * 768 + 200 * 768 + 200 * 769  # prompts, keys, heads
+    assert sum(t.numel() for n, t in state.items() if n != "keys.key_task") == learnt
