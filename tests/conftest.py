@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -17,3 +19,22 @@ def backbone() -> FrozenViT:
 @pytest.fixture
 def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+TINY = {
+    "backbone.name": "test_vit",
+    "backbone.weights": "random:0",
+    "backbone.image_size": 48,
+    "data.options": {"classes": 6, "train_per_class": 5, "test_per_class": 3, "size": 48},
+    "stream.sizes": [3, 1, 2],
+    "training.epochs": 2,
+    "training.batch_size": 4,
+    "execution.device": "cpu",
+    "execution.eval_batch_size": 8,
+}
+"""A run over three unequal tasks of drawn pictures, in about a second."""
+
+
+@pytest.fixture
+def tiny() -> dict[str, Any]:
+    return dict(TINY)

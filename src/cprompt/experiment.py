@@ -92,6 +92,7 @@ class Run:
     def go(self) -> Record:
         """All tasks that are left."""
         self.observer.stream_begins(self.stream.n_tasks)
+        self.record.save(self.folder)  # also catches up where a kill fell between the two files
         for task in range(self.learner.position.task, self.stream.n_tasks):
             train = self.dataset.train.subset(self.stream.indices(self.dataset.train.labels, task))
             self._clock = time.perf_counter()

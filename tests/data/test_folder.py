@@ -121,9 +121,14 @@ def test_pictures_without_a_class_folder_are_refused(tmp_path: Path, touch: Touc
         load(tmp_path)
 
 
-def test_a_training_part_alone_is_refused_with_what_to_do(tmp_path: Path, touch: Touch) -> None:
-    touch("train/a/1.jpg")
-    with pytest.raises(DataError, match=r"train/ but none of test/, val/.* to have it split"):
+@pytest.mark.parametrize("names", [["train"], ["Training", "test"], ["test", "val"]])
+def test_parts_without_a_pair_are_not_taken_for_classes(
+    tmp_path: Path, touch: Touch, names: list[str]
+) -> None:
+    touch(*(f"{name}/{c}/1.jpg" for name in names for c in "ab"))
+    with pytest.raises(
+        DataError, match=rf"has only '{names[0]}'.*expected train/ with one"
+    ):
         load(tmp_path)
 
 
@@ -145,5 +150,5 @@ def test_an_empty_class_folder_is_named(tmp_path: Path, touch: Touch) -> None:
 
 def test_a_class_of_the_test_part_alone_is_named(tmp_path: Path, touch: Touch) -> None:
     touch("train/a/1.jpg", "test/a/2.jpg", "test/z/1.jpg")
-    with pytest.raises(DataError, match="test has class 'z', which .*train lacks"):
+    with pytest.raises(DataError, match=r"test has class 'z', which .*train lacks"):
         load(tmp_path)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from cprompt.data.images import MAX_PIXELS, decode_image, list_images, read_image
+from cprompt.data.images import MAX_PIXELS, decode_image, list_images, read_image, subfolders
 from cprompt.errors import DataError
 
 
@@ -61,7 +61,7 @@ def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
         (255, 255, 255),
         (half, half, half),
     ]
-    grey = Image.fromarray(np.array([[[40, 255], [40, 0]]], dtype=np.uint8), mode=None)
+    grey = Image.fromarray(np.array([[[40, 255], [40, 0]]], dtype=np.uint8))
     assert grey.mode == "LA"
     assert pixels(saved(tmp_path, grey)) == [(40, 40, 40), (255, 255, 255)]
 
@@ -256,3 +256,9 @@ def test_linked_folders_are_followed_and_a_loop_ends(tmp_path: Path) -> None:
     (tmp_path / "root" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "root" / "loop").symlink_to(tmp_path / "root")
     assert list_images(tmp_path / "root") == [tmp_path / "root" / "link" / "1.png"]
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    for look in (list_images, subfolders):
+        with pytest.raises(DataError, match=r"gone cannot be listed \(No such file"):
+            look(tmp_path / "gone")

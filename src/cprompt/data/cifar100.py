@@ -76,12 +76,9 @@ def _read_binary(file: Path) -> ImageSet:
 def _read_tree(root: Path) -> Dataset:
     """The class folders, by name; case, spaces and hyphens in the names do not matter."""
     parts = []
-    for place, pictures in zip(
-        ("train", "test"), folder.read_parts(root / "train", root / "test"), strict=True
-    ):
-        named = {
-            name.lower().replace(" ", "_").replace("-", "_"): p for name, p in pictures.items()
-        }
+    for place in ("train", "test"):
+        found = folder.read_classes(root / place)
+        named = {name.lower().replace(" ", "_").replace("-", "_"): p for name, p in found.items()}
         odd = [name for name in named if name not in FINE_LABELS]
         absent = [name for name in FINE_LABELS if not named.get(name)]
         if odd or absent:

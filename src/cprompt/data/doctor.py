@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cprompt.data import DATASETS, Counts, Dataset, DatasetInfo, load_dataset
-from cprompt.data.images import IMAGE_SUFFIXES, is_listed, read_image
+from cprompt.data.images import IMAGE_SUFFIXES, REMEDY, is_listed, read_image
 from cprompt.data.splits import MissingPicturesError
 from cprompt.errors import DataError
 
@@ -27,7 +27,8 @@ class Problem:
     """One kind of thing that is wrong.
 
     An error stops training sooner or later; a warning means that results may mislead. Each entry
-    of `files` is one finding: a file, a class, or files with equal pictures joined by " = ".
+    of `files` is one finding: a file, if it cannot be read with the reason after it; a class; or
+    files with equal pictures, joined by " = ".
     """
 
     severity: Literal["error", "warning"]
@@ -154,7 +155,7 @@ def _decode_all(
         try:
             image = read_image(picture)
         except DataError as error:
-            return _Picture(str(picture), part, label, error=str(error))
+            return _Picture(str(picture), part, label, error=str(error).removesuffix(f"; {REMEDY}"))
         stored = _digest(None, picture.read_bytes())
         return _Picture(str(picture), part, label, stored, _digest(image.size, image.tobytes()))
 

@@ -19,6 +19,7 @@ from cprompt.data.images import (
 from cprompt.errors import ConfigError, DataError, some
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
+_PART_NAMES = {"train", "training", "testing", *_TEST_NAMES}
 
 
 def load(
@@ -56,10 +57,11 @@ def train_and_test(root: Path) -> tuple[Path, Path] | None:
     test = next((found[name] for name in _TEST_NAMES if name in found), None)
     if "train" in found and test is not None:
         return found["train"], test
-    if set(found) == {"train"}:
+    if found and set(found) <= _PART_NAMES:
         raise DataError(
-            f"{root} has train/ but none of {', '.join(n + '/' for n in _TEST_NAMES)}; "
-            f"add one, or name {found['train']} itself to have it split"
+            f"{root} has only {some([p.name for p in found.values()])}, which name parts, not "
+            f"classes; expected train/ with one of {', '.join(n + '/' for n in _TEST_NAMES)}. "
+            "Rename them, or give one of them as the folder to have it split"
         )
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ MAX_PIXELS = 178_000_000
 # Only these are tried, whatever the file is called: some other decoders of Pillow start programs.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
 
-_REMEDY = "re-copy or delete it; `cprompt doctor` lists all such files"
+REMEDY = "re-copy or delete it; `cprompt doctor` lists all such files"
+"""What to do about a picture that cannot be read: how the errors of this module end."""
 
 _EXIF_ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -47,9 +48,9 @@ def read_image(path: Path) -> Image.Image:
         with path.open("rb") as file:
             return decode_image(file, str(path))
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist; {_REMEDY}") from error
+        raise DataError(f"{path} does not exist; {REMEDY}") from error
     except IsADirectoryError as error:
-        raise DataError(f"{path} is a folder, not a picture; {_REMEDY}") from error
+        raise DataError(f"{path} is a folder, not a picture; {REMEDY}") from error
     except OSError as error:
         raise DataError(
             f"{path} cannot be opened ({error.strerror or error}); "
@@ -81,12 +82,12 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
         ) from error
     except UnidentifiedImageError as error:
         if file.seek(0, os.SEEK_END) == 0:
-            raise DataError(f"{name} is empty (0 bytes); {_REMEDY}") from error
+            raise DataError(f"{name} is empty (0 bytes); {REMEDY}") from error
         raise DataError(
-            f"{name} is not a picture that can be read ({', '.join(_FORMATS)}); {_REMEDY}"
+            f"{name} is not a picture that can be read ({', '.join(_FORMATS)}); {REMEDY}"
         ) from error
     except Exception as error:  # decoders meet broken files with almost any exception
-        raise DataError(f"{name} is damaged or cut short ({error}); {_REMEDY}") from error
+        raise DataError(f"{name} is damaged or cut short ({error}); {REMEDY}") from error
     return rgb if turn is None else rgb.transpose(turn)
 
 
@@ -103,7 +104,7 @@ def list_files(folder: Path) -> list[Path]:
     """Every file below `folder` that `list_images` would not skip for its name or place."""
     found: list[Path] = []
     visited: set[str] = set()
-    for here, folders, names in os.walk(folder, followlinks=True):
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise_unlistable):
         real = os.path.realpath(here)
         if real in visited:
             folders.clear()
@@ -116,7 +117,17 @@ def list_files(folder: Path) -> list[Path]:
 
 def subfolders(folder: Path) -> list[Path]:
     """The folders directly inside `folder` that `list_images` would look into, sorted by name."""
-    return sorted((p for p in folder.iterdir() if is_listed(p.name) and p.is_dir()), key=str)
+    try:
+        return sorted((p for p in folder.iterdir() if is_listed(p.name) and p.is_dir()), key=str)
+    except OSError as error:
+        _raise_unlistable(error)
+
+
+def _raise_unlistable(error: OSError) -> NoReturn:
+    raise DataError(
+        f"{error.filename} cannot be listed ({error.strerror}); "
+        "check its permissions and the disk it is on"
+    ) from error
 
 
 def require_folder(folder: Path) -> None:

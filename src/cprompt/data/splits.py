@@ -200,9 +200,7 @@ def _yaml_rows(file: Path, text: str) -> list[tuple[str, str, int]]:
     rows = []
     for number, (path, label) in enumerate(zip(paths, labels, strict=True), start=1):
         if not isinstance(path, str) or not isinstance(label, int):
-            raise DataError(
-                f"{file}, entry {number}: {path!r}, {label!r} is not a path and a label"
-            )
+            raise DataError(f"{file}, entry {number}: {path!r} with label {label!r} makes no sense")
         rows.append((f"{file}, entry {number}", path, label))
     return rows
 

@@ -1,0 +1,170 @@
+"""One matrix that every registered method passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cprompt.backbone import FrozenViT, load_backbone
+from cprompt.checkpoint import load_checkpoint, save_checkpoint
+from cprompt.config import resolve
+from cprompt.experiment import CHECKPOINT, run
+from cprompt.learner import Observer
+from cprompt.methods import METHODS, Method, create_method
+from cprompt.methods.base import rebuild
+from cprompt.seeds import generator
+
+SMALL: dict[str, dict[str, Any]] = {
+    "cprompt": {"length": 2},
+}
+"""Settings that make a method quick on a model of six blocks; defaults where not named."""
+
+SIZES = (3, 1, 2)
+
+
+def pictures(n: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, 3, 48, 48, generator=torch.Generator().manual_seed(seed))
+
+
+class Batches:
+    """Two batches that can be gone through again."""
+
+    def __init__(self, method: Method) -> None:
+        self.first, self.n = method.known, method.task_sizes[-1]
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for seed in (1, 2):
+            yield pictures(2 * self.n, seed), self.first + torch.arange(2 * self.n) % self.n
+
+
+def trained(name: str, backbone: FrozenViT, close_last: bool = True) -> Method:
+    """The method after a few steps on each of three unequal tasks."""
+    method = create_method(name, backbone, SMALL.get(name, {}))
+    for task, size in enumerate(SIZES):
+        method.begin_task(size, generator(1, task))
+        optimizer = torch.optim.SGD(method.parameter_groups(), lr=0.05)
+        for step, (images, targets) in enumerate(Batches(method)):
+            losses = method.loss(images, targets, generator(task, step))
+            optimizer.zero_grad()
+            torch.autograd.backward(torch.stack(list(losses.values())).sum())
+            optimizer.step()
+        if close_last or task < len(SIZES) - 1:
+            method.end_task(Batches(method))
+            method.close_task()
+    return method
+
+
+@pytest.fixture(params=sorted(METHODS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_backbone_is_never_changed(name: str) -> None:
+    backbone = load_backbone("test_vit", "random:0", 48)
+    before = {n: t.clone() for n, t in backbone.state_dict().items()}
+    method = trained(name, backbone)
+    for n, tensor in backbone.state_dict().items():
+        assert torch.equal(tensor, before[n]), n
+    assert not any(p.requires_grad for p in backbone.parameters())
+    assert not any(n.startswith("backbone") for n in method.state_dict())
+
+
+def test_logits_cover_the_classes_seen_and_no_more(name: str, backbone: FrozenViT) -> None:
+    method = trained(name, backbone)
+    with torch.no_grad():
+        logits = method(pictures(4))
+    assert logits.shape == (4, sum(SIZES))
+    assert torch.isfinite(logits).all()
+
+
+def test_an_answer_depends_on_its_picture_alone(name: str, backbone: FrozenViT) -> None:
+    method = trained(name, backbone)
+    images = pictures(16)
+    with torch.no_grad():
+        whole = method(images)
+        for size in (1, 7):
+            parts = torch.cat([method(part) for part in images.split(size)])
+            torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-5)
+            assert torch.equal(parts.argmax(-1), whole.argmax(-1))
+        order = torch.randperm(16, generator=torch.Generator().manual_seed(0))
+        shuffled = method(images[order])
+    torch.testing.assert_close(shuffled, whole[order], rtol=1e-5, atol=1e-5)
+    assert torch.equal(shuffled.argmax(-1), whole[order].argmax(-1))
+
+
+@pytest.mark.parametrize("open_", [False, True])
+def test_saved_and_loaded_it_answers_the_same(
+    name: str, backbone: FrozenViT, tmp_path: Path, open_: bool
+) -> None:
+    method = trained(name, backbone, close_last=not open_)
+    save_checkpoint(tmp_path / "c", method.state_dict(), {"sizes": method.task_sizes})
+    state, about = load_checkpoint(tmp_path / "c")
+    loaded = create_method(name, backbone, SMALL.get(name, {}))
+    rebuild(loaded, about["sizes"], state, open_=open_)
+    with torch.no_grad():
+        assert torch.equal(loaded(pictures(5)), method(pictures(5)))
+    assert (loaded.n_tasks, loaded.n_classes, loaded.known) == (3, 6, 4)
+    trainable = {n for n, p in loaded.named_parameters() if p.requires_grad}
+    assert trainable == {n for n, p in method.named_parameters() if p.requires_grad}
+
+
+def test_every_trainable_tensor_gets_a_gradient_and_every_loss_is_finite(
+    name: str, backbone: FrozenViT
+) -> None:
+    method = create_method(name, backbone, SMALL.get(name, {}))
+    for task, size in enumerate(SIZES):
+        method.begin_task(size, generator(1, task))
+        reached: set[str] = set()
+        for step in range(4):  # a random draw may leave a tensor out of one step
+            targets = method.known + torch.arange(4) % size
+            losses = method.loss(pictures(4, step), targets, generator(task, step))
+            assert all(loss.dim() == 0 and torch.isfinite(loss) for loss in losses.values())
+            torch.autograd.backward(torch.stack(list(losses.values())).sum())
+            reached |= {n for n, p in method.named_parameters() if p.grad is not None}
+        assert reached == {n for n, p in method.named_parameters() if p.requires_grad}
+        method.end_task(Batches(method))
+        method.close_task()
+
+
+def test_a_choice_of_prompt_is_a_task_seen(name: str, backbone: FrozenViT) -> None:
+    method = trained(name, backbone)
+    with torch.no_grad():
+        if not method.selects_task:
+            with pytest.raises(TypeError, match="does not choose"):
+                method.choose(pictures(2))
+            return
+        chosen = method.choose(pictures(9))
+        assert chosen.shape == (9,)
+        assert set(chosen.tolist()) <= {0, 1, 2}
+        given = method(pictures(9), task=chosen)
+        torch.testing.assert_close(given, method(pictures(9)), rtol=1e-5, atol=1e-5)
+
+
+class StopAt(Observer):
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def stepped(self, *args: Any) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def test_a_stopped_run_resumes_to_the_same_bits(
+    name: str, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    small = {f"method.{key}": value for key, value in SMALL.get(name, {}).items()}
+    config = resolve("shapes", name, overrides=tiny | small | {"execution.checkpoint_seconds": 0})
+    run(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "stopped", observer=StopAt(11))
+    run(config, tmp_path / "stopped", resume=True)
+    whole, stopped = (load_checkpoint(tmp_path / d / CHECKPOINT)[0] for d in ("whole", "stopped"))
+    assert whole.keys() == stopped.keys()
+    for n in whole:
+        assert torch.equal(whole[n], stopped[n]), n
