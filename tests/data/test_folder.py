@@ -126,9 +126,7 @@ def test_parts_without_a_pair_are_not_taken_for_classes(
     tmp_path: Path, touch: Touch, names: list[str]
 ) -> None:
     touch(*(f"{name}/{c}/1.jpg" for name in names for c in "ab"))
-    with pytest.raises(
-        DataError, match=rf"has only '{names[0]}'.*expected train/ with one"
-    ):
+    with pytest.raises(DataError, match=rf"has only '{names[0]}'.*expected train/ with one"):
         load(tmp_path)
 
 

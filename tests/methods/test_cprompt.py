@@ -57,9 +57,10 @@ class Naive:
         ]
         self.keys = method.keys.rows.all().detach().clone().requires_grad_()
         self.aux = None
-        if method.aux_weight is not None and method.aux_bias is not None:
+        if method.heads.aux_weight is not None and method.heads.aux_bias is not None:
             self.aux = tuple(
-                p.detach().clone().requires_grad_() for p in (method.aux_weight, method.aux_bias)
+                p.detach().clone().requires_grad_()
+                for p in (method.heads.aux_weight, method.heads.aux_bias)
             )
         # The draw is the only thing taken from the method: i ~ Uni(1, t) for each picture.
         self.draw_rng = torch.Generator().manual_seed(seed)
@@ -153,7 +154,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
         "keys.rows.current": naive.keys.grad[-k:],  # type: ignore[index]
     }
     if naive.aux is not None:
-        gradients["aux_weight"], gradients["aux_bias"] = (p.grad for p in naive.aux)
+        gradients["heads.aux_weight"], gradients["heads.aux_bias"] = (p.grad for p in naive.aux)
     assert dict(method.named_parameters()).keys() == gradients.keys()
     for name, parameter in method.named_parameters():
         torch.testing.assert_close(
@@ -234,7 +235,7 @@ def test_bad_settings_say_what_is_wrong(backbone: FrozenViT) -> None:
         ({"layers": [1, 1]}, "different block numbers"),
         ({"lenght": 5}, "did you mean 'length'"),
         ({"length": "long"}, "'long' is not a whole number"),
-        ({"prompt_init": "old"}, "neither copy nor fresh"),
+        ({"prompt_init": "old"}, "'old' is not one of 'copy', 'fresh'"),
     ]:
         with pytest.raises(ConfigError, match=message):
             create_method("cprompt", backbone, settings)

@@ -21,10 +21,17 @@ from cprompt.seeds import generator
 
 SMALL: dict[str, dict[str, Any]] = {
     "cprompt": {"length": 2},
+    "finetune": {"length": 2},
+    "joint": {"length": 2},
 }
 """Settings that make a method quick on a model of six blocks; defaults where not named."""
 
 SIZES = (3, 1, 2)
+
+
+def sizes_of(name: str) -> tuple[int, ...]:
+    """Joint training has one task by definition."""
+    return (sum(SIZES),) if name == "joint" else SIZES
 
 
 def pictures(n: int, seed: int = 0) -> Tensor:
@@ -45,7 +52,7 @@ class Batches:
 def trained(name: str, backbone: FrozenViT, close_last: bool = True) -> Method:
     """The method after a few steps on each of three unequal tasks."""
     method = create_method(name, backbone, SMALL.get(name, {}))
-    for task, size in enumerate(SIZES):
+    for task, size in enumerate(sizes_of(name)):
         method.begin_task(size, generator(1, task))
         optimizer = torch.optim.SGD(method.parameter_groups(), lr=0.05)
         for step, (images, targets) in enumerate(Batches(method)):
@@ -53,7 +60,7 @@ def trained(name: str, backbone: FrozenViT, close_last: bool = True) -> Method:
             optimizer.zero_grad()
             torch.autograd.backward(torch.stack(list(losses.values())).sum())
             optimizer.step()
-        if close_last or task < len(SIZES) - 1:
+        if close_last or task < len(sizes_of(name)) - 1:
             method.end_task(Batches(method))
             method.close_task()
     return method
@@ -108,7 +115,7 @@ def test_saved_and_loaded_it_answers_the_same(
     rebuild(loaded, about["sizes"], state, open_=open_)
     with torch.no_grad():
         assert torch.equal(loaded(pictures(5)), method(pictures(5)))
-    assert (loaded.n_tasks, loaded.n_classes, loaded.known) == (3, 6, 4)
+    assert (loaded.task_sizes, loaded.known) == (method.task_sizes, method.known)
     trainable = {n for n, p in loaded.named_parameters() if p.requires_grad}
     assert trainable == {n for n, p in method.named_parameters() if p.requires_grad}
 
@@ -117,7 +124,7 @@ def test_every_trainable_tensor_gets_a_gradient_and_every_loss_is_finite(
     name: str, backbone: FrozenViT
 ) -> None:
     method = create_method(name, backbone, SMALL.get(name, {}))
-    for task, size in enumerate(SIZES):
+    for task, size in enumerate(sizes_of(name)):
         method.begin_task(size, generator(1, task))
         reached: set[str] = set()
         for step in range(4):  # a random draw may leave a tensor out of one step
@@ -159,7 +166,8 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     name: str, tiny: dict[str, Any], tmp_path: Path
 ) -> None:
     small = {f"method.{key}": value for key, value in SMALL.get(name, {}).items()}
-    config = resolve("shapes", name, overrides=tiny | small | {"execution.checkpoint_seconds": 0})
+    stream = {"stream.sizes": list(sizes_of(name)), "execution.checkpoint_seconds": 0}
+    config = resolve("shapes", name, overrides=tiny | small | stream)
     run(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "stopped", observer=StopAt(11))

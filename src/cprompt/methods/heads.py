@@ -1,14 +1,18 @@
-"""Linear classifiers that grow with the classes."""
+"""Linear classifiers that grow with the classes, and how the paper makes them consistent."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cprompt.consistency import Smoothing, ccl_loss
 from cprompt.growing import GrowingRows
+from cprompt.settings import check, setting
 
 
 class TaskHeads(nn.Module):
@@ -16,12 +20,15 @@ class TaskHeads(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        self.dim = dim
+        self.sizes: list[int] = []
         self.weight = GrowingRows(dim)
         self.bias = GrowingRows()
 
     def open(self, n_classes: int, rng: torch.Generator) -> None:
         """Add the head of a new task."""
-        weight, bias = new_head(n_classes, self.weight.frozen.shape[1], rng)
+        self.sizes.append(n_classes)
+        weight, bias = new_head(n_classes, self.dim, rng)
         self.weight.open(weight)
         self.bias.open(bias)
 
@@ -49,3 +56,96 @@ def new_head(n_classes: int, dim: int, rng: torch.Generator) -> tuple[Tensor, Te
     bound = math.sqrt(3 / dim)
     weight = torch.empty(n_classes, dim).uniform_(-bound, bound, generator=rng)
     return weight, torch.zeros(n_classes)
+
+
+@dataclass(frozen=True)
+class ConsistencyConfig:
+    """The paper's two kinds of consistency, for any method with a prompt and a head a task."""
+
+    ccl: bool = setting(True, "classifier consistency: expose the prompt to all old heads")
+    tau: float = setting(1.15, "temperature τ1 of the smooth regularisation")
+    margin: float = setting(0.1, "margin m under which an old head counts as too confident")
+    alpha: float = setting(1.0, "strength α of classifier consistency")
+    smoothing: Smoothing = setting("adaptive", "target of CCL: adaptive, or the edl/roh variants")
+    pcl: bool = setting(True, "prompt consistency: train the head under randomly drawn prompts")
+    aux_loss: bool = setting(True, "with pcl: also train the current prompt by its own loss")
+    aux_head: bool = setting(True, "with pcl: that loss uses a head of its own, else the task's")
+
+    def __post_init__(self) -> None:
+        check(self.tau >= 1, f"tau {self.tau} must be at least 1; below 1 it would sharpen")
+        check(self.margin >= 0, f"margin {self.margin} must not be negative")
+        check(self.alpha >= 0, f"alpha {self.alpha} must not be negative")
+
+
+class ConsistentHeads(TaskHeads):
+    """Task heads with classifier and prompt consistency, as far as the settings switch them on.
+
+    While a task is open there may be an auxiliary head beside its own; it is made anew for every
+    task and dropped when the task is closed.
+    """
+
+    aux_weight: nn.Parameter | None
+    aux_bias: nn.Parameter | None
+
+    def __init__(self, dim: int, config: ConsistencyConfig) -> None:
+        super().__init__(dim)
+        self.config = config
+        self._drop_aux_head()
+
+    def open(self, n_classes: int, rng: torch.Generator) -> None:
+        """Add the head of a new task and, where used, its auxiliary head."""
+        super().open(n_classes, rng)
+        if self.config.pcl and self.config.aux_loss and self.config.aux_head:
+            weight, bias = new_head(n_classes, self.dim, rng)
+            self.aux_weight = nn.Parameter(weight.to(self.weight.frozen))
+            self.aux_bias = nn.Parameter(bias.to(self.bias.frozen))
+
+    def close(self) -> None:
+        """Freeze the task's head; the auxiliary one has done its work."""
+        super().close()
+        self._drop_aux_head()
+
+    def losses(
+        self,
+        features: Tensor,
+        under_drawn_prompts: Callable[[], Tensor],
+        local: Tensor,
+        rng: torch.Generator,
+    ) -> dict[str, Tensor]:
+        """`ce` (eq. 8), `aux` (eq. 9) and `ccl` (eqs. 3 to 5) of one batch.
+
+        `features` (B, D) are h, under the prompt being trained; `under_drawn_prompts` computes
+        them (B, D) under prompts drawn at random (eqs. 6 and 7) and is called with pcl only.
+        `local` (B,) counts classes from the task's first. CCL's gradient reaches `features` only.
+        """
+        config = self.config
+        losses: dict[str, Tensor] = {}
+        if config.pcl:
+            losses["ce"] = F.cross_entropy(self.current(under_drawn_prompts()), local)
+            if config.aux_loss:
+                losses["aux"] = F.cross_entropy(self._auxiliary(features), local)
+        else:
+            losses["ce"] = F.cross_entropy(self.current(features), local)
+        if config.ccl and len(self.sizes) > 1:
+            with torch.no_grad():
+                current = self.current(features)
+            losses["ccl"] = ccl_loss(
+                self.old(features),
+                self.sizes[:-1],
+                current,
+                tau=config.tau,
+                margin=config.margin,
+                alpha=config.alpha,
+                smoothing=config.smoothing,
+                rng=rng,
+            )
+        return losses
+
+    def _auxiliary(self, features: Tensor) -> Tensor:
+        if self.aux_weight is None:
+            return self.current(features)
+        return F.linear(features, self.aux_weight, self.aux_bias)
+
+    def _drop_aux_head(self) -> None:
+        self.register_parameter("aux_weight", None)
+        self.register_parameter("aux_bias", None)

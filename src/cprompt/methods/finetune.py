@@ -1,0 +1,50 @@
+"""Plain fine-tuning: what CPrompt trains, without anything that protects the old classes."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cprompt.backbone import FrozenViT
+from cprompt.methods import segments
+from cprompt.methods.base import Method, register
+from cprompt.methods.heads import new_head
+from cprompt.methods.segments import SegmentsConfig
+
+
+@register("finetune", SegmentsConfig)
+class FineTune(Method):
+    """One prompt and one head for all classes, trained on whatever comes: the lower bound."""
+
+    config: SegmentsConfig
+    prompt: nn.Parameter
+    weight: nn.Parameter
+    bias: nn.Parameter
+
+    def __init__(self, backbone: FrozenViT, config: SegmentsConfig) -> None:
+        super().__init__(backbone, config)
+        self.layers = segments.place(config, backbone)
+        shape = (len(self.layers), config.length, backbone.dim)
+        self.prompt = nn.Parameter(torch.zeros(shape))
+        self.weight = nn.Parameter(torch.empty(0, backbone.dim))
+        self.bias = nn.Parameter(torch.empty(0))
+
+    def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
+        """Widen the head; prompt and old rows go on being trained."""
+        super().begin_task(n_classes, rng)
+        if self.n_tasks == 1:
+            self.prompt.data.copy_(segments.fresh(self.config, self.backbone, rng))
+        weight, bias = new_head(n_classes, self.backbone.dim, rng)
+        self.weight = nn.Parameter(torch.cat([self.weight.detach(), weight.to(self.weight)]))
+        self.bias = nn.Parameter(torch.cat([self.bias.detach(), bias.to(self.bias)]))
+
+    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+        """Cross-entropy over all classes seen, on pictures of the current ones only."""
+        return {"ce": F.cross_entropy(self(images), targets)}
+
+    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+        """Logits of the one head: (B, classes seen)."""
+        embedded = self.backbone.embed(images)
+        h = segments.prompted_feature(self.backbone, embedded, self.prompt, self.layers)
+        return F.linear(h, self.weight, self.bias)
