@@ -1,7 +1,7 @@
 """A run's settings: recipes in YAML give defaults, the command line wins.
 
-The order, weakest first: the dataclasses below, the benchmark's recipe, the method's recipe, the
-method's recipe for that benchmark, a user's YAML file, dotted names.
+The order, weakest first: the dataclasses below, the benchmark's recipe, the method's recipe (of
+the flavour asked for), that recipe's part for the benchmark, a user's YAML file, dotted names.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ class RunConfig:
 
     benchmark: str
     method: str
+    flavour: str | None
     settings: dict[str, Any]
     data: DataConfig = field(default_factory=DataConfig)
     stream: StreamConfig = field(default_factory=StreamConfig)
@@ -131,10 +132,11 @@ class RunConfig:
         parts: dict[str, Any] = {
             f.name: to_mapping(getattr(self, f.name))
             for f in dataclasses.fields(self)
-            if f.name not in ("benchmark", "method", "settings")
+            if f.name in PARTS
         }
         return {
             "benchmark": self.benchmark,
+            "flavour": self.flavour,
             "method": {"name": self.method, **self.settings},
             **parts,
         }
@@ -153,7 +155,8 @@ class RunConfig:
         seeds = counts.pop("seeds")
         order = seeds["order"] if isinstance(seeds["order"], int | str) else "list"
         digest = hashlib.sha256(json.dumps(counts, sort_keys=True).encode()).hexdigest()[:8]
-        name = f"{self.method}-order{order}-init{seeds['init']}-data{seeds['data']}-{digest}"
+        method = self.method if self.flavour is None else f"{self.method}-{self.flavour}"
+        name = f"{method}-order{order}-init{seeds['init']}-data{seeds['data']}-{digest}"
         return Path("runs") / self.benchmark / name
 
 
@@ -183,7 +186,7 @@ PARTS: dict[str, type] = {
 def config_from_dict(plain: Mapping[str, Any]) -> RunConfig:
     """Check plain nested values and fill in defaults, the method's own settings included."""
     given = copy.deepcopy(dict(plain))
-    benchmark = given.pop("benchmark", "custom")
+    benchmark, flavour = given.pop("benchmark", "custom"), given.pop("flavour", None)
     settings = dict(given.pop("method", {}))
     name = settings.pop("name", "cprompt")
     cls = method_class(name)
@@ -194,27 +197,26 @@ def config_from_dict(plain: Mapping[str, Any]) -> RunConfig:
     parts: dict[str, Any] = {
         part: from_mapping(PARTS[part], given.get(part) or {}, where=part) for part in PARTS
     }
-    return RunConfig(benchmark, name, to_mapping(checked), **parts)
+    return RunConfig(benchmark, name, flavour, to_mapping(checked), **parts)
 
 
 def resolve(
     benchmark: str,
     method: str = "cprompt",
+    flavour: str | None = None,
     *,
     file: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """The settings of `benchmark` with `method`: recipes, then `file`, then dotted `overrides`."""
-    recipe = benchmark_recipe(benchmark)
-    for_method = method_recipe(method_class(method).name)
-    per_benchmark = for_method.pop("benchmarks", {})
+    flavour, for_method = method_recipe(method, flavour)
     layers = [
-        {k: v for k, v in recipe.items() if k != "summary"},
-        for_method,
-        per_benchmark.get(benchmark, {}),
+        {k: v for k, v in benchmark_recipe(benchmark).items() if k != "summary"},
+        {k: v for k, v in for_method.items() if k != "benchmarks"},
+        for_method.get("benchmarks", {}).get(benchmark, {}),
         read_yaml(file) if file else {},
         nest(overrides or {}),
-        {"benchmark": benchmark, "method": {"name": method}},
+        {"benchmark": benchmark, "flavour": flavour, "method": {"name": method}},
     ]
     return config_from_dict(functools.reduce(merge, layers, {}))
 
@@ -287,9 +289,32 @@ def benchmark_recipe(name: str) -> dict[str, Any]:
     return _recipe("benchmarks", name)
 
 
-def method_recipe(name: str) -> dict[str, Any]:
-    """A method's own defaults, with `benchmarks` holding what differs on each; {} without one."""
-    return _recipe("methods", name) if name in _recipe_names("methods") else {}
+def flavours(method: str) -> list[str]:
+    """Named sets of a method's settings, the default one first; [] where there is only one."""
+    recipe = _recipe("methods", method) if method in _recipe_names("methods") else {}
+    names = recipe.get("flavours", {})
+    return sorted(names, key=lambda name: name != recipe.get("default_flavour"))
+
+
+def method_recipe(method: str, flavour: str | None = None) -> tuple[str | None, dict[str, Any]]:
+    """The flavour's name and the method's recipe, `benchmarks` holding what differs on each.
+
+    Without `flavour` it is the method's default one; (None, {}) for a method without a recipe.
+    """
+    method_class(method)
+    known = flavours(method)
+    if flavour is not None and flavour not in known:
+        raise ConfigError(
+            f"{method} has no flavour {flavour!r}; "
+            + (f"it has {', '.join(known)}" if known else "it has only one set of settings")
+        )
+    if method not in _recipe_names("methods"):
+        return None, {}
+    recipe = _recipe("methods", method)
+    if not known:
+        return None, recipe
+    flavour = flavour or known[0]
+    return flavour, recipe["flavours"][flavour]
 
 
 def _recipe_names(kind: str) -> list[str]:

@@ -1,1 +1,79 @@
-"""`cprompt doctor`."""
+"""`cprompt doctor`: whether a dataset on disk is complete and sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from cprompt.cli import app
+from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
+from cprompt.data.doctor import PerClass, Report, examine
+from cprompt.errors import ConfigError
+
+SHOWN = 10
+
+
+@app.command(
+    context_settings=SETTINGS_AFTER,
+    epilog="Options of the dataset by name: --data.options.split_train FILE; "
+    "`cprompt list datasets` shows the layouts.",
+)
+def doctor(
+    context: typer.Context,
+    dataset: str = typer.Argument(help="A dataset, see `cprompt list datasets`."),
+    path: Path | None = typer.Argument(None, help="Its folder."),
+    all_files: bool = typer.Option(False, "--all", help="Name every file, not the first ten."),
+    workers: int = typer.Option(2, help="Threads that decode pictures."),
+) -> None:
+    """Decode every picture of a dataset and say what is there, missing, corrupt or doubled.
+
+    Ends with status 1 if training could not go through.
+    """
+    start = "data.options."
+    options = {}
+    for name, value in parse_settings(context.args).items():
+        if not name.startswith(start):
+            raise ConfigError(f"doctor takes options of the dataset only, as --{start}NAME VALUE")
+        options[name.removeprefix(start)] = value
+    console = Console()
+    with Progress(console=console, transient=True) as bars:
+        bar = bars.add_task("decoding", total=None)
+        report = examine(
+            dataset,
+            path,
+            workers=workers,
+            progress=lambda done, total: bars.update(bar, completed=done, total=total),
+            **options,
+        )
+    _print(console, report, None if all_files else SHOWN)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _print(console: Console, report: Report, show: int | None) -> None:
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    if report.counts is not None:
+        c = report.counts
+        say(f"{report.dataset}: {c.train:,} train, {c.test:,} test pictures, {c.classes} classes")
+    for part, per_class in (("train", report.train_per_class), ("test", report.test_per_class)):
+        if per_class is not None:
+            say(f"{part} pictures a class: {_spread(per_class)}")
+    for problem in report.problems:
+        colour = "red" if problem.severity == "error" else "yellow"
+        say(f"[bold {colour}]{problem.severity}:[/] {problem.what}")
+        for file in problem.files[:show]:
+            console.print(f"    {file}", markup=False, highlight=False, soft_wrap=True)
+        if show is not None and len(problem.files) > show:
+            say(f"    and {len(problem.files) - show} more; --all names them")
+        say(f"  remedy: {problem.remedy}")
+    if not report.problems:
+        say("[bold green]nothing wrong found[/]")
+
+
+def _spread(per_class: PerClass) -> str:
+    return f"{per_class.minimum} to {per_class.maximum}, median {per_class.median:g}"

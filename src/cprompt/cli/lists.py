@@ -19,6 +19,8 @@ from cprompt.config import (
     PARTS,
     benchmark_recipe,
     benchmarks,
+    flatten,
+    flavours,
     method_recipe,
 )
 from cprompt.data import DATASETS
@@ -60,15 +62,13 @@ def _datasets() -> Table:
 
 
 def _recipes() -> Table:
-    table = _table("benchmark", "method", "what the recipe sets")
+    table = _table("benchmark", "method", "flavour", "what the recipe sets")
     for method in sorted(METHODS):
-        for benchmark, values in method_recipe(method).get("benchmarks", {}).items():
-            settings = (
-                f"{part}.{name}={value}"
-                for part, names in values.items()
-                for name, value in names.items()
-            )
-            table.add_row(benchmark, method, ", ".join(settings))
+        for name in flavours(method) or [""]:
+            recipe = method_recipe(method, name or None)[1]
+            for benchmark, values in recipe.get("benchmarks", {}).items():
+                settings = (f"{key}={value}" for key, value in flatten(values).items())
+                table.add_row(benchmark, method, name, ", ".join(settings))
     return table
 
 

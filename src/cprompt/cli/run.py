@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 import yaml
 from rich.console import Console
 
 from cprompt.cli import app
+from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
 from cprompt.cli.progress import ProgressBars
 from cprompt.config import resolve
-from cprompt.errors import ConfigError
 from cprompt.experiment import run as run_experiment
 from cprompt.report.terminal import matrix_table, summary_table
 
 
 @app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    context_settings=SETTINGS_AFTER,
     epilog="Any setting by its dotted name: --training.epochs 5, --method.tau 1.2, "
     "--stream.tasks 20, --seeds.init 3, --evaluation.modes selected,given,first. "
     "`cprompt list settings` shows all of them; --dry-run shows what a run would use.",
@@ -28,6 +26,9 @@ def run(
     context: typer.Context,
     benchmark: str = typer.Argument(help="A benchmark, see `cprompt list benchmarks`."),
     method: str = typer.Option("cprompt", help="A method, see `cprompt list methods`."),
+    flavour: str | None = typer.Option(
+        None, help="A named set of the method's settings, such as official or matched."
+    ),
     data: str | None = typer.Option(None, help="Folder of the dataset's pictures."),
     backbone: str | None = typer.Option(None, help="Frozen model, see `cprompt list backbones`."),
     weights: str | None = typer.Option(
@@ -50,7 +51,7 @@ def run(
         **dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed),
     }
     overrides = {k: v for k, v in short.items() if v is not None} | overrides
-    settings = resolve(benchmark, method, file=config, overrides=overrides)
+    settings = resolve(benchmark, method, flavour, file=config, overrides=overrides)
     console = Console()
     if dry_run:
         print(yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True), end="")
@@ -61,39 +62,3 @@ def run(
     console.print(matrix_table(record, f"Accuracy in %, {method} on {benchmark}"))
     console.print(summary_table(record))
     console.print(f"record: {folder / 'record.json'}", highlight=False, soft_wrap=True)
-
-
-def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
-    """`--a.b 1`, `--a.b=1` and `a.b=1` to {"a.b": 1}; values are read as YAML."""
-    settings: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.removeprefix("--").partition("=")
-        if "." not in name or not name.replace(".", "").replace("_", "").isalnum():
-            raise ConfigError(
-                f"{word!r} is no option of this command; settings are written --PART.NAME VALUE, "
-                "such as --training.epochs 5 (see --help and `cprompt list settings`)"
-            )
-        if not equals:
-            if not word.startswith("--") or not rest:
-                raise ConfigError(f"setting {name!r} has no value; write --{name} VALUE")
-            value = rest.pop(0)
-        settings[name] = parse_value(value)
-    return settings
-
-
-def parse_value(text: str) -> Any:
-    """A number, true/false, null, a list (`a,b` or YAML's) or text."""
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
-    if isinstance(value, str) and "," in value:
-        return [parse_value(part.strip()) for part in value.split(",")]
-    return value

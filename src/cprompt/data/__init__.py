@@ -139,5 +139,5 @@ def load_dataset(name: str, root: Path | str | None = None, **options: Any) -> D
             known = f"it has {', '.join(info.options)}" if info.options else "it has none"
             raise ConfigError(f"dataset {name!r} has no option {option!r}; {known}")
     if root is None and info.needs_root:
-        raise ConfigError(f"dataset {name!r} needs the folder that its pictures are in")
+        raise ConfigError(f"dataset {name!r} needs the folder of its pictures: pass --data FOLDER")
     return info.load(None if root is None else Path(root).expanduser(), **options)
