@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from cprompt import checkpoint
 from cprompt.backbone import FrozenViT, load_backbone
@@ -15,7 +19,7 @@ from cprompt.data.loader import BatchLoader
 from cprompt.errors import CheckpointError, DataError
 from cprompt.evaluation import evaluate, usable_modes
 from cprompt.learner import Learner, LossLog, Observer, Position, pick_device
-from cprompt.methods import create_method
+from cprompt.methods import Method, create_method
 from cprompt.methods.base import rebuild
 from cprompt.record import Record, environment
 from cprompt.seeds import mix
@@ -189,8 +193,7 @@ class Run:
         _check_same_run(saved, self.record, path)
         learner = self.learner
         learner.position = Position(**about["position"])
-        is_open = len(about["task_sizes"]) > learner.position.task
-        rebuild(learner.method, about["task_sizes"], under_prefix("method", tensors), open_=is_open)
+        is_open = _rebuild(learner.method, tensors, about)
         learner.method.to(learner.device)
         if is_open:
             learner.restore_optimizer(under_prefix("optimizer", tensors))
@@ -200,6 +203,25 @@ class Run:
         self.record.losses = saved.losses
         self.record.seconds = saved.seconds
         self.record.parameters = saved.parameters
+
+
+def load_method(folder: Path, backbone: FrozenViT) -> Method:
+    """The method as a run left it, from the checkpoint in `folder`."""
+    path = folder / CHECKPOINT
+    tensors, about = checkpoint.load_checkpoint(path)
+    saved = Record.from_dict(about["record"])
+    checkpoint.check_backbone(saved.backbone, backbone, path)
+    settings = dict(saved.config["method"])
+    method = create_method(settings.pop("name"), backbone, settings)
+    _rebuild(method, tensors, about)
+    return method
+
+
+def _rebuild(method: Method, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bool:
+    """Give a fresh method what a checkpoint holds; whether its last task is still open."""
+    is_open = bool(len(about["task_sizes"]) > about["position"]["task"])
+    rebuild(method, about["task_sizes"], under_prefix("method", tensors), open_=is_open)
+    return is_open
 
 
 def _check_every_task_has_pictures(dataset: Dataset, stream: TaskStream) -> None:

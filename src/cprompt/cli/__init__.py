@@ -35,7 +35,7 @@ def _options(
     """Image classifiers that keep learning new classes, without keeping old images."""
 
 
-from cprompt.cli import doctor, lists, run, show  # noqa: E402, F401  (each registers its command)
+from cprompt.cli import demo, doctor, lists, run, show  # noqa: E402, F401  (each registers its command)
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Mapping, Sequence
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -64,11 +64,10 @@ def prompt_picks(record: Record) -> Figure:
 def to_svg(figure: Figure) -> str:
     """The figure as an <svg> element without a background, in the text colour around it."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cprompt"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"|(<svg[^>]*?) height="[^"]*"', r"\1\2", svg)
-    return svg.replace(INK, "currentColor")
+    return svg[svg.index("<svg") :].replace(INK, "currentColor")
 
 
 def _new(width: float, height: float) -> tuple[Figure, Axes]:

@@ -1,0 +1,124 @@
+"""The demo's page: what continual learning does, and what forgetting looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from PIL import Image
+
+from cprompt import metrics
+from cprompt.record import Record
+from cprompt.report import figures, html
+
+NAMES = {"cprompt": "CPrompt", "finetune": "Fine-tuning"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test picture, its class, the task it came in, and what each method says after the last."""
+
+    image: Image.Image
+    task: int
+    truth: str
+    answers: Mapping[str, str]
+
+
+def demo_page(records: Mapping[str, Record], examples: Sequence[Example], seconds: float) -> str:
+    """`records` by method name: cprompt and finetune, on the same stream."""
+    ours, plain = records["cprompt"], records["finetune"]
+    stream = ours.stream
+    last = {name: r.summary()["last_accuracy"] for name, r in records.items()}
+    first_task = {name: _first_task(r) for name, r in records.items()}
+    picked = ours.summary()["selection_accuracy"]
+    backbone = ours.backbone
+    return html.page(
+        "cprompt demo",
+        [
+            html.text("h1", "A classifier that keeps learning"),
+            html.text(
+                "p",
+                f"{stream.n_classes} classes of drawn pictures arrive in {stream.n_tasks} batches. "
+                "Each batch is learnt without looking at any picture of an earlier one. Both "
+                "learners see the same pictures in the same order through the same frozen "
+                "vision transformer; only what they do about the old classes differs.",
+            ),
+            html.row(
+                html.number(f"{last['cprompt']:.1f} %", "CPrompt, all classes, at the end"),
+                html.number(f"{last['finetune']:.1f} %", "fine-tuning, all classes, at the end"),
+                html.number(
+                    f"{first_task['cprompt'][0]:.0f} → {first_task['cprompt'][1]:.0f} %",
+                    "CPrompt on the first batch: just learnt, and at the end",
+                ),
+                html.number(
+                    f"{first_task['finetune'][0]:.0f} → {first_task['finetune'][1]:.0f} %",
+                    "fine-tuning on the first batch: just learnt, and at the end",
+                ),
+            ),
+            html.text("h2", "Accuracy as classes arrive"),
+            html.row(
+                html.figure(
+                    figures.to_svg(
+                        figures.accuracy_curves({NAMES[n]: [r] for n, r in records.items()})
+                    ),
+                    "Accuracy over the test pictures of all classes seen so far.",
+                )
+            ),
+            html.text("h2", "What is remembered"),
+            html.text(
+                "p",
+                "A row is a moment, a column a batch: the accuracy on that batch's test pictures "
+                "after learning up to that row, in percent. Read down a column to see a batch "
+                "being forgotten.",
+            ),
+            html.row(
+                html.figure(figures.to_svg(figures.accuracy_heatmap(ours)), "CPrompt"),
+                html.figure(figures.to_svg(figures.accuracy_heatmap(plain)), "Fine-tuning"),
+            ),
+            html.text("h2", "Which prompt answered"),
+            html.text(
+                "p",
+                "CPrompt keeps one small prompt a batch. For a new picture it picks the prompt by "
+                f"the nearest class key; at the end it picks the right one for {picked:.0f} % of "
+                "the test pictures. A wrong prompt need not mean a wrong answer: the heads were "
+                "trained under other batches' prompts too.",
+            ),
+            html.row(
+                html.figure(
+                    figures.to_svg(figures.prompt_picks(ours)),
+                    "Of each batch's test pictures, the percentage answered with each prompt.",
+                )
+            ),
+            html.text("h2", "Some test pictures, at the end"),
+            f'<div class="strip">{"".join(_example(e) for e in examples)}</div>',
+            "<footer>"
+            + html.text(
+                "p",
+                f"Backbone {backbone['name']} ({backbone['fingerprint'][:12]}), seeds "
+                f"{_seeds(ours)}, {ours.pictures['train']} training and {ours.pictures['test']} "
+                f"test pictures, {seconds:.0f} s on {ours.environment['cpu']} with "
+                f"{ours.environment['cpu_count']} cores, torch {ours.environment['torch']}, "
+                f"cprompt {ours.environment['cprompt']}.",
+            )
+            + "</footer>",
+        ],
+    )
+
+
+def _first_task(record: Record) -> tuple[float, float]:
+    """Accuracy on the first task, just learnt and at the end."""
+    cells = metrics.accuracy_matrix(record.matrix())
+    return float(cells[0, 0]), float(cells[-1, 0])
+
+
+def _seeds(record: Record) -> str:
+    return ", ".join(f"{name} {value}" for name, value in record.config["seeds"].items())
+
+
+def _example(example: Example) -> str:
+    lines = [(f"{example.truth} (batch {example.task + 1})", "")]
+    for name, answer in example.answers.items():
+        right = answer == example.truth
+        mark = "✓" if right else "✗"
+        lines.append((f"{mark} {NAMES[name]}: {answer}", "right" if right else "wrong"))
+    return html.picture(example.image.resize((128, 128), Image.Resampling.NEAREST), lines)
