@@ -8,6 +8,10 @@ import pytest
 import torch
 
 from cprompt.backbone import FrozenViT, load_backbone
+from cprompt.config import resolve
+from cprompt.evaluation import Row
+from cprompt.record import Record
+from cprompt.stream import TaskStream
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +42,38 @@ TINY = {
 @pytest.fixture
 def tiny() -> dict[str, Any]:
     return dict(TINY)
+
+
+@pytest.fixture
+def hand_record() -> Record:
+    """A finished run over tasks of 2, 1 and 2 classes with 10, 5 and 3 test pictures.
+
+    Right after each task, with the prompt selected: 8; 7 and 4; 5, 3 and 1.
+    """
+    return Record(
+        config=resolve("shapes").public(),
+        stream=TaskStream(order=(3, 1, 4, 0, 2), sizes=(2, 1, 2)),
+        dataset="shapes",
+        classes=("ant", "bee", "cat", "dog", "elk"),
+        backbone={"name": "test_vit", "weights": "random:0", "fingerprint": "0123456789abcdef"},
+        pictures={"train": 50, "test": 18},
+        parameters={"learnt": 1000, "backbone": 100000},
+        rows=[
+            Row([4, 6], {"selected": [3, 5], "given": [4, 6], "first": [1, 2]}, None, [[10]]),
+            Row(
+                [4, 6, 5],
+                {"selected": [2, 5, 4], "given": [3, 6, 5], "first": [1, 3, 2]},
+                None,
+                [[7, 3], [1, 4]],
+            ),
+            Row(
+                [4, 6, 5, 1, 2],
+                {"selected": [1, 4, 3, 1, 0], "given": [2, 5, 4, 1, 1], "first": [0, 3, 1, 0, 1]},
+                [2, 5, 4, 1, 1],
+                [[6, 2, 2], [1, 3, 1], [0, 1, 2]],
+            ),
+        ],
+        losses=[[{"ce": 2.0}, {"ce": 1.0}]] * 3,
+        seconds={"training": 61.4, "evaluation": 2.6},
+        environment={"cprompt": "0", "torch": "2", "cpu": "abacus", "cpu_count": 2},
+    )

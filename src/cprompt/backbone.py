@@ -1,4 +1,4 @@
-"""The frozen vision transformer, and the two ways to prompt it.
+"""The vision transformer, frozen unless a method trains a copy, and the two ways to prompt it.
 
 Extra tokens join the sequence before a block and stay in it until the last one; key/value prefixes
 are seen by the attention of one block only. Both may be set at any block, shared by the batch or
@@ -39,8 +39,8 @@ class Prompts:
     prefixes: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
 
-class FrozenViT(nn.Module):
-    """A timm ViT with a class token whose parameters never change.
+class PromptableViT(nn.Module):
+    """A timm ViT with a class token, and the passes through it.
 
     A pass is `embed` (pictures to tokens), then `encode` (all blocks, prompted or not), then a
     `tap` on the class token. They are separate so that several passes over the same pictures pay
@@ -48,34 +48,20 @@ class FrozenViT(nn.Module):
     is float32 all the same, so heads, keys and losses never lose digits.
     """
 
-    def __init__(self, vit: VisionTransformer, name: str, weights: str) -> None:
+    def __init__(self, vit: VisionTransformer, name: str) -> None:
         super().__init__()
         _check_promptable(vit, name)
-        self.vit = vit.eval().requires_grad_(False)
+        self.vit = vit.eval()
         self.name = name
-        self.weights = weights
         self.dim: int = vit.embed_dim
         self.depth: int = len(vit.blocks)
         self.image_size: tuple[int, int] = vit.patch_embed.img_size
         self.n_prefix: int = vit.num_prefix_tokens
         self.precision: Precision = "fp32"
-        self._fingerprint: str | None = None
 
-    def train(self, mode: bool = True) -> FrozenViT:
+    def train(self, mode: bool = True) -> PromptableViT:
         """Stay in evaluation mode: dropout and drop-path would make features random."""
         return super().train(False)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 over the names, shapes and values of all weights but the classifier's."""
-        if self._fingerprint is None:
-            digest = hashlib.sha256()
-            for name, tensor in self.vit.state_dict().items():
-                if not name.startswith("head"):
-                    digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-                    digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
 
     def embed(self, images: Tensor) -> Tensor:
         """Pictures (B, 3, H, W) to the token sequence (B, N, D) that enters block 0."""
@@ -152,6 +138,28 @@ class FrozenViT(nn.Module):
                     f"is {type(attention).__name__}, not timm's plain Attention; use a method "
                     "that prompts with tokens, or a plain ViT"
                 )
+
+
+class FrozenViT(PromptableViT):
+    """A timm ViT whose parameters never change, known by where its weights come from."""
+
+    def __init__(self, vit: VisionTransformer, name: str, weights: str) -> None:
+        super().__init__(vit, name)
+        self.vit.requires_grad_(False)
+        self.weights = weights
+        self._fingerprint: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the names, shapes and values of all weights but the classifier's."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256()
+            for name, tensor in self.vit.state_dict().items():
+                if not name.startswith("head"):
+                    digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+                    digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
 
 
 def _check_promptable(vit: nn.Module, name: str) -> None:

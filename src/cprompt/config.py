@@ -145,19 +145,29 @@ class RunConfig:
         """`to_dict` without paths of this machine, for records."""
         plain = self.to_dict()
         plain["data"]["root"] = None
+        for name, value in self.data.options.items():  # some are files that list pictures
+            if isinstance(value, str):
+                plain["data"]["options"][name] = Path(value).name
         if self.backbone.weights and not self.backbone.weights.startswith("random:"):
             plain["backbone"]["weights"] = Path(self.backbone.weights).name
         return plain
 
     def default_folder(self) -> Path:
         """Where the run goes unless told: readable, and another one for other settings."""
-        counts = what_counts(self.public())
+        public = self.public()
+        weights = {"backbone": {"weights": public["backbone"]["weights"]}}
+        counts = merge(what_counts(public), weights)
         seeds = counts.pop("seeds")
-        order = seeds["order"] if isinstance(seeds["order"], int | str) else "list"
-        digest = hashlib.sha256(json.dumps(counts, sort_keys=True).encode()).hexdigest()[:8]
+        order = seeds["order"]
+        if isinstance(order, list):
+            order = f"list{_digest(order)}"
         method = self.method if self.flavour is None else f"{self.method}-{self.flavour}"
-        name = f"{method}-order{order}-init{seeds['init']}-data{seeds['data']}-{digest}"
+        name = f"{method}-order{order}-init{seeds['init']}-data{seeds['data']}-{_digest(counts)}"
         return Path("runs") / self.benchmark / name
+
+
+def _digest(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def what_counts(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +197,7 @@ def config_from_dict(plain: Mapping[str, Any]) -> RunConfig:
     """Check plain nested values and fill in defaults, the method's own settings included."""
     given = copy.deepcopy(dict(plain))
     benchmark, flavour = given.pop("benchmark", "custom"), given.pop("flavour", None)
-    settings = dict(given.pop("method", {}))
+    settings = dict(_mapping(given.pop("method", None), "method"))
     name = settings.pop("name", "cprompt")
     cls = method_class(name)
     checked: Any = from_mapping(cls.Config, settings, where=f"method {name}")
@@ -195,7 +205,8 @@ def config_from_dict(plain: Mapping[str, Any]) -> RunConfig:
         if part not in PARTS:
             raise ConfigError(f"no settings {part!r}{suggest(part, ['method', *PARTS])}")
     parts: dict[str, Any] = {
-        part: from_mapping(PARTS[part], given.get(part) or {}, where=part) for part in PARTS
+        part: from_mapping(PARTS[part], _mapping(given.get(part), part), where=part)
+        for part in PARTS
     }
     return RunConfig(benchmark, name, flavour, to_mapping(checked), **parts)
 
@@ -210,21 +221,45 @@ def resolve(
 ) -> RunConfig:
     """The settings of `benchmark` with `method`: recipes, then `file`, then dotted `overrides`."""
     flavour, for_method = method_recipe(method, flavour)
+    asked = merge(read_yaml(file) if file else {}, nest(overrides or {}))
+    _check_names(asked, {"benchmark": benchmark, "method": method, "flavour": flavour})
     layers = [
         {k: v for k, v in benchmark_recipe(benchmark).items() if k != "summary"},
         {k: v for k, v in for_method.items() if k != "benchmarks"},
         for_method.get("benchmarks", {}).get(benchmark, {}),
-        read_yaml(file) if file else {},
-        nest(overrides or {}),
+        asked,
         {"benchmark": benchmark, "flavour": flavour, "method": {"name": method}},
     ]
     return config_from_dict(functools.reduce(merge, layers, {}))
 
 
+def _check_names(asked: Mapping[str, Any], names: Mapping[str, str | None]) -> None:
+    """Refuse settings that were written for another benchmark, method or flavour."""
+    theirs = {**asked, "method": _mapping(asked.get("method"), "method").get("name")}
+    for kind, name in names.items():
+        other = theirs.get(kind)
+        if other not in (None, name):
+            raise ConfigError(
+                f"the settings are for {kind} {other!r}, but the run is for {name!r}; "
+                f"ask for {kind} {other!r}, or take its name out of the settings"
+            )
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    """`value`, or nothing for an empty one; anything but names and values is refused."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: {value!r} is not names and values")
+    return value
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, level by level."""
+    """`over` on top of `base`, level by level; an empty part in `over` sets nothing."""
     merged = dict(base)
     for key, value in over.items():
+        if value is None and isinstance(merged.get(key), Mapping):
+            continue
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = merge(merged[key], value) if both else value
     if {"increment", "tasks", "sizes"} & set(over):  # three ways to say one thing: the last counts
@@ -245,7 +280,8 @@ def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
             )
         at = nested
         for key in path:
-            at = at.setdefault(key, {})
+            at[key] = dict(_mapping(at.get(key), f"{name} cannot be set inside {key}"))
+            at = at[key]
         at[last] = value
     return nested
 
@@ -267,7 +303,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist") from None
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} is not readable YAML: {error}") from error
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path} must hold names and values, not {type(loaded).__name__}")

@@ -12,13 +12,18 @@ from cprompt.errors import CheckpointError
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` beside `path`, to disk, and only then give it that name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be written ({error.strerror}); make room or choose another folder"
+        ) from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -16,7 +16,7 @@ import torchvision
 
 import cprompt
 from cprompt import metrics
-from cprompt.errors import CheckpointError
+from cprompt.errors import CheckpointError, CPromptError
 from cprompt.evaluation import Row, matrix_of, selection_accuracy
 from cprompt.files import read_json, write_json
 from cprompt.stream import TaskStream
@@ -97,6 +97,7 @@ class Record:
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
         """The record that `to_dict` described."""
         known = {k: v for k, v in values.items() if k in cls.__dataclass_fields__}
+        known["classes"] = tuple(values["classes"])
         known["stream"] = TaskStream.from_dict(values["stream"])
         known["rows"] = [Row.from_dict(row) for row in values["rows"]]
         return cls(**known)
@@ -118,9 +119,11 @@ def load_record(path: Path) -> Record:
             f"version {VERSION}"
         )
     try:
-        return Record.from_dict(values)
-    except (KeyError, TypeError, ValueError) as error:
+        record = Record.from_dict(values)
+        record.summary()  # counts that contradict each other are found here, not in a table
+    except (LookupError, TypeError, ValueError, CPromptError) as error:
         raise CheckpointError(f"record {path} is damaged: {error!r}") from error
+    return record
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -47,16 +47,23 @@ def from_mapping(config: type[C], values: Mapping[str, Any], where: str) -> C:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def suggest(name: str, names: list[str]) -> str:
+def suggest(name: object, names: list[str]) -> str:
     """How an unknown name's message goes on: the nearest one, or all there are."""
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(str(name), names, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
 
 
 def to_mapping(config: Any) -> dict[str, Any]:
-    """Plain values of a dataclass, ready for JSON or YAML."""
-    plain = dataclasses.asdict(config)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in plain.items()}
+    """Plain values of a dataclass, equal to what JSON or YAML would give back."""
+    plain: dict[str, Any] = _plain(dataclasses.asdict(config))
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """Lists for tuples, at every level."""
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
@@ -96,7 +103,9 @@ def _describe(hint: Any) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(repr, args))
     if typing.get_origin(hint) is tuple:
-        return f"a list of {_describe(args[0])}"
+        return f"a list (each {_describe(args[0])})"
+    if typing.get_origin(hint) is dict or dataclasses.is_dataclass(hint):
+        return "names and values"
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
         hint, getattr(hint, "__name__", str(hint))
     )

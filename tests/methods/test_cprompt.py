@@ -13,7 +13,7 @@ from cprompt.backbone import FrozenViT
 from cprompt.methods import create_method
 from cprompt.methods.cprompt import CPrompt
 
-SIZES = (3, 2, 4, 1)
+SIZES = (3, 2, 1, 4)
 
 
 def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> CPrompt:
@@ -200,7 +200,7 @@ def test_prediction_follows_query_key_prompt_and_all_heads(backbone: FrozenViT) 
     method.close_task()
     naive = Naive(method, seed=0)
     images, _ = batch(method)
-    key_task = [0] * 3 + [1] * 2 + [2] * 4 + [3]
+    key_task = [0] * 3 + [1] * 2 + [2] + [3] * 4
     with torch.no_grad():
         for image, logits, chosen in zip(
             images, method(images), method.choose(images), strict=True

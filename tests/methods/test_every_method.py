@@ -20,9 +20,15 @@ from cprompt.methods.base import rebuild
 from cprompt.seeds import generator
 
 SMALL: dict[str, dict[str, Any]] = {
+    "coda": {"length": 2, "components_per_task": 3},
     "cprompt": {"length": 2},
+    "dualprompt": {"g_length": 2, "e_length": 2},
+    "esn": {"length": 2},
     "finetune": {"length": 2},
+    "hide": {"length": 2, "samples": 6, "align_epochs": 2},
     "joint": {"length": 2},
+    "l2p": {"length": 2},
+    "slca": {"samples": 6, "align_epochs": 2},
 }
 """Settings that make a method quick on a model of six blocks; defaults where not named."""
 

@@ -6,6 +6,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import cprompt
 from cprompt.errors import CPromptError
@@ -44,7 +45,7 @@ def main() -> None:
         app()
     except CPromptError as error:
         Console(stderr=True).print(
-            "[bold red]error:[/]", str(error), highlight=False, soft_wrap=True
+            "[bold red]error:[/]", escape(str(error)), highlight=False, soft_wrap=True
         )
         sys.exit(2)
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
                 "such as --training.epochs 5 (see --help and `cprompt list settings`)"
             )
         if not equals:
-            if not word.startswith("--") or not rest:
+            if not word.startswith("--") or not rest or rest[0].startswith("--"):
                 raise ConfigError(f"setting {name!r} has no value; write --{name} VALUE")
             value = rest.pop(0)
         settings[name] = parse_value(value)

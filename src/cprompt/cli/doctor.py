@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from cprompt.cli import app
@@ -34,7 +35,10 @@ def doctor(
     """
     start = "data.options."
     options = {}
-    for name, value in parse_settings(context.args).items():
+    arguments = context.args
+    if path is not None and str(path).startswith("--"):  # a setting where there is no folder
+        arguments, path = [str(path), *arguments], None
+    for name, value in parse_settings(arguments).items():
         if not name.startswith(start):
             raise ConfigError(f"doctor takes options of the dataset only, as --{start}NAME VALUE")
         options[name.removeprefix(start)] = value
@@ -59,18 +63,21 @@ def _print(console: Console, report: Report, show: int | None) -> None:
 
     if report.counts is not None:
         c = report.counts
-        say(f"{report.dataset}: {c.train:,} train, {c.test:,} test pictures, {c.classes} classes")
+        say(
+            f"{escape(report.dataset)}: {c.train:,} train, {c.test:,} test pictures, "
+            f"{c.classes} classes"
+        )
     for part, per_class in (("train", report.train_per_class), ("test", report.test_per_class)):
         if per_class is not None:
             say(f"{part} pictures a class: {_spread(per_class)}")
     for problem in report.problems:
         colour = "red" if problem.severity == "error" else "yellow"
-        say(f"[bold {colour}]{problem.severity}:[/] {problem.what}")
+        say(f"[bold {colour}]{problem.severity}:[/] {escape(problem.what)}")
         for file in problem.files[:show]:
-            console.print(f"    {file}", markup=False, highlight=False, soft_wrap=True)
+            say(f"    {escape(file)}")
         if show is not None and len(problem.files) > show:
             say(f"    and {len(problem.files) - show} more; --all names them")
-        say(f"  remedy: {problem.remedy}")
+        say(f"  remedy: {escape(problem.remedy)}")
     if not report.problems:
         say("[bold green]nothing wrong found[/]")
 

@@ -10,6 +10,7 @@ from typing import Any
 import timm
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cprompt.assets import EMBEDDED
@@ -66,9 +67,10 @@ def _recipes() -> Table:
     for method in sorted(METHODS):
         for name in flavours(method) or [""]:
             recipe = method_recipe(method, name or None)[1]
-            for benchmark, values in recipe.get("benchmarks", {}).items():
+            everywhere = {part: values for part, values in recipe.items() if part != "benchmarks"}
+            for benchmark, values in {"all": everywhere, **recipe.get("benchmarks", {})}.items():
                 settings = (f"{key}={value}" for key, value in flatten(values).items())
-                table.add_row(benchmark, method, name, ", ".join(settings))
+                table.add_row(benchmark, method, name, escape(", ".join(settings)))
     return table
 
 
@@ -133,7 +135,7 @@ def _add_settings(table: Table, part: str, config: Any) -> None:
     for field in dataclasses.fields(config):
         default = getattr(config(), field.name)
         shown = "" if default is None else str(default)
-        table.add_row(f"{part}.{field.name}", shown, field.metadata.get("help", ""))
+        table.add_row(f"{part}.{field.name}", escape(shown), escape(field.metadata.get("help", "")))
 
 
 def _first_sentence(cls: type) -> str:

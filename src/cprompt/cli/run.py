@@ -61,4 +61,6 @@ def run(
         record = run_experiment(settings, folder, resume=resume, observer=bars)
     console.print(matrix_table(record, f"Accuracy in %, {method} on {benchmark}"))
     console.print(summary_table(record))
-    console.print(f"record: {folder / 'record.json'}", highlight=False, soft_wrap=True)
+    console.print(
+        f"record: {folder / 'record.json'}", markup=False, highlight=False, soft_wrap=True
+    )

@@ -34,7 +34,7 @@ def show(
         "on " + ", ".join(f"{k} {v}" for k, v in record.environment.items()),
     ]
     for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not record.rows:
         return
     if mode not in record.rows[-1].correct:

@@ -12,6 +12,7 @@ from cprompt.backbone import FrozenViT
 from cprompt.growing import GrowingRows
 from cprompt.methods import segments
 from cprompt.methods.base import Method, register
+from cprompt.methods.drawing import under_drawn_prompts
 from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.segments import SegmentsConfig
 from cprompt.selection import KeysPer, PromptKeys
@@ -88,23 +89,12 @@ class CPrompt(Method):
         return {
             **self.heads.losses(
                 h,
-                lambda: self._under_drawn_prompts(embedded, h, rng),
+                lambda: under_drawn_prompts(self.feature, embedded, h, self.prompts.frozen, rng),
                 targets - self.known,
                 rng,
             ),
             "mk": self.keys.loss(query, targets),
         }
-
-    def _under_drawn_prompts(self, embedded: Tensor, h: Tensor, rng: torch.Generator) -> Tensor:
-        """f(x, P_i)[0] with i ~ Uni(1, t) drawn for each picture (eqs. 6 and 7): (B, D)."""
-        drawn = torch.randint(self.n_tasks, (len(h),), generator=rng)
-        old = (drawn < self.n_tasks - 1).nonzero()[:, 0].to(h.device)
-        if not len(old):
-            return h
-        with torch.no_grad():
-            prompts = self.prompts.frozen[drawn.to(h.device)[old]]
-            features = self.feature(embedded[old], prompts)
-        return h.index_copy(0, old, features)
 
     def choose(self, images: Tensor) -> Tensor:
         """The task whose key is nearest to the query (eq. 11)."""

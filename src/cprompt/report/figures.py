@@ -21,19 +21,25 @@ INK = "#010203"
 """Stands for the page's own text colour; `to_svg` puts it in."""
 
 
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+"""Takes out what matplotlib would say of itself; it names addresses, and figures should not."""
+
+
 def accuracy_curves(series: Mapping[str, Sequence[Record]]) -> Figure:
     """Accuracy over all classes seen after each task; mean and range over each label's runs."""
     figure, axes = _new(6.4, 3.6)
+    longest = 0
     for i, (label, records) in enumerate(series.items()):
         runs = np.stack([metrics.seen_accuracy(r.matrix()) for r in records])
         x = np.arange(1, runs.shape[1] + 1)
+        longest = max(longest, len(x))
         colour = COLOURS[i % len(COLOURS)]
         axes.plot(x, runs.mean(0), marker=MARKERS[i % len(MARKERS)], color=colour, label=label)
         if len(runs) > 1:
             axes.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel("tasks learnt")
     axes.set_ylabel("accuracy over all classes seen, %")
-    axes.set_xticks(x)
+    axes.set_xticks(range(1, longest + 1))
     axes.set_ylim(0, 100)
     axes.grid(alpha=0.25, color=INK)
     axes.legend(frameon=False, labelcolor=INK)
@@ -65,7 +71,7 @@ def to_svg(figure: Figure) -> str:
     """The figure as an <svg> element without a background, in the text colour around it."""
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cprompt"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(buffer, format="svg", transparent=True, metadata=NO_METADATA)
     svg = buffer.getvalue()
     return svg[svg.index("<svg") :].replace(INK, "currentColor")
 

@@ -1,0 +1,179 @@
+"""CODA-Prompt (Smith et al.; CVPR 2023), with components that grow task by task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cprompt.backbone import FrozenViT, Prompts
+from cprompt.growing import GrowingRows
+from cprompt.methods import segments
+from cprompt.methods.base import Method, register
+from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
+from cprompt.methods.segments import SegmentsConfig
+from cprompt.selection import orthonormal_rows
+from cprompt.settings import check, setting
+
+
+@dataclass(frozen=True)
+class CodaConfig(ConsistencyConfig, SegmentsConfig):
+    """Settings of CODA-Prompt; the defaults are its own for a stream of ten tasks."""
+
+    length: int = setting(8, "rows of a component: half join the keys, half the values of a block")
+    layers: tuple[int, ...] = setting((0, 1, 2, 3, 4), "blocks that get a prefix, from 0")
+    components_per_task: int = setting(10, "components added for every task")
+    mu: float = setting(0.0, "strength μ of the orthogonality loss")
+    ccl: bool = setting(False, "classifier consistency: expose the prompt to all old heads")
+    pcl: bool = setting(False, "prompt consistency: train the head without the latest components")
+
+    def __post_init__(self) -> None:
+        ConsistencyConfig.__post_init__(self)
+        SegmentsConfig.__post_init__(self)
+        check(self.length % 2 == 0, f"length {self.length} must be even: half keys, half values")
+        check(
+            self.components_per_task > 0,
+            f"components_per_task {self.components_per_task} must be at least 1",
+        )
+        check(self.mu >= 0, f"mu {self.mu} must not be negative")
+
+
+@register("coda", CodaConfig)
+class Coda(Method):
+    """A prefix prompt mixed for each picture from components; every task adds some (CODA-Prompt).
+
+    Component k of a block has values P_k, a key K_k and an attention vector A_k. A picture's plain
+    class token q weighs it by α_k = cos(q ⊙ A_k, K_k), and the prompt is Σ_k α_k P_k over the
+    components of all tasks seen. Only the current task's components are trained. Query and
+    feature are taken after the final norm. The number of tasks need not be known: each brings
+    `components_per_task` new components.
+
+    With `pcl`, which the authors of neither paper define for CODA-Prompt, the prompt P_i that
+    trains the head is the one mixed from the components of tasks 1 to i, with i ~ Uni(1, t) drawn
+    for each picture: what the picture would have been given after task i. There is no gradient
+    for i < t. The auxiliary head is trained under the full prompt.
+    """
+
+    config: CodaConfig
+
+    def __init__(self, backbone: FrozenViT, config: CodaConfig) -> None:
+        super().__init__(backbone, config)
+        self.layers = segments.place(config, backbone)
+        blocks, dim = len(self.layers), backbone.dim
+        self.components = GrowingRows(blocks, config.length, dim)
+        self.keys = GrowingRows(blocks, dim)
+        self.attention = GrowingRows(blocks, dim)
+        self.heads = ConsistentHeads(dim, config)
+
+    @property
+    def _rows(self) -> tuple[GrowingRows, GrowingRows, GrowingRows]:
+        return self.components, self.keys, self.attention
+
+    def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
+        """Add components and a head."""
+        super().begin_task(n_classes, rng)
+        for rows in self._rows:
+            rows.open(new_rows(self.config.components_per_task, rows.frozen, rng))
+        self.heads.open(n_classes, rng)
+
+    def close_task(self) -> None:
+        """Freeze the task's components and head."""
+        for rows in self._rows:
+            rows.close()
+        self.heads.close()
+
+    def query(self, embedded: Tensor) -> Tensor:
+        """q: the class token (B, D) of the pass without prompts."""
+        with torch.no_grad():
+            return self.backbone.tap(self.backbone.encode(embedded), "post_norm")
+
+    def feature(self, embedded: Tensor, query: Tensor, tasks: Tensor | None = None) -> Tensor:
+        """h (B, D) under the prompt that each query mixes.
+
+        `tasks` (B,) says from how many tasks, the first ones, components are taken; all if None.
+        """
+        alpha = component_weights(query, self.keys.all(), self.attention.all())
+        if tasks is not None:
+            component = torch.arange(len(self.components), device=query.device)
+            alpha = alpha * (component < self.config.components_per_task * tasks[:, None])
+        prompt = torch.einsum("lbk,klpd->lbpd", alpha, self.components.all())
+        keys, values = prompt.chunk(2, dim=2)
+        prefixes = {
+            layer: (key, value) for layer, key, value in zip(self.layers, keys, values, strict=True)
+        }
+        return self.backbone.tap(
+            self.backbone.encode(embedded, Prompts(prefixes=prefixes)), "post_norm"
+        )
+
+    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+        """`ce` over the current classes, `ortho` with μ > 0, `aux` and `ccl` if switched on."""
+        with torch.no_grad():
+            embedded = self.backbone.embed(images)
+            query = self.query(embedded)
+        h = self.feature(embedded, query)
+        losses = self.heads.losses(
+            h,
+            lambda: self._under_drawn_prompts(embedded, query, h, rng),
+            targets - self.known,
+            rng,
+        )
+        if self.config.mu > 0:
+            penalties = torch.stack([non_orthogonality(rows.all()) for rows in self._rows])
+            losses["ortho"] = self.config.mu * penalties.sum()
+        return losses
+
+    def _under_drawn_prompts(
+        self, embedded: Tensor, query: Tensor, h: Tensor, rng: torch.Generator
+    ) -> Tensor:
+        """Features (B, D) under the prompt of tasks 1 to i, i ~ Uni(1, t); i = t reuses h."""
+        drawn = torch.randint(self.n_tasks, (len(h),), generator=rng)
+        old = (drawn < self.n_tasks - 1).nonzero()[:, 0].to(h.device)
+        if not len(old):
+            return h
+        with torch.no_grad():
+            features = self.feature(embedded[old], query[old], drawn.to(h.device)[old] + 1)
+        return h.index_copy(0, old, features)
+
+    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+        """Logits of all heads under the prompt mixed from all components: (B, classes seen)."""
+        embedded = self.backbone.embed(images)
+        logits: Tensor = self.heads(self.feature(embedded, self.query(embedded)))
+        return logits
+
+
+def component_weights(query: Tensor, keys: Tensor, attention: Tensor) -> Tensor:
+    """α_k = cos(q ⊙ A_k, K_k) for queries (B, D) and K, A of shape (n, blocks, D): (blocks, B, n).
+
+    Numerator and norm are one matrix product each, so q ⊙ A_k is never held for all k. A vector
+    shorter than 1e-12 counts as that long.
+    """
+    dot = torch.einsum("bd,kld->lbk", query, attention * F.normalize(keys, dim=-1))
+    squared = torch.einsum("bd,kld->lbk", query.square(), attention.square())
+    return dot / squared.clamp_min(1e-24).sqrt()
+
+
+def non_orthogonality(rows: Tensor) -> Tensor:
+    """Σ over blocks of mean((R R^T - I)²), R being a block's flattened rows.
+
+    `rows` is (n, blocks, …). At 0 all rows of a block are orthonormal.
+    """
+    flat = rows.flatten(2)
+    gram = torch.einsum("kld,mld->lkm", flat, flat)
+    identity = torch.eye(len(rows), device=rows.device, dtype=rows.dtype)
+    return (gram - identity).square().mean((1, 2)).sum()
+
+
+def new_rows(count: int, existing: Tensor, rng: torch.Generator) -> Tensor:
+    """Initial rows (count, blocks, …) beside `existing` (n, blocks, …).
+
+    In each block they are, flattened, orthonormal to each other and orthogonal to the existing
+    ones. Where the dimension has no room left for that, they are orthonormal to each other only,
+    and beyond that of unit length only.
+    """
+    blocks = [
+        orthonormal_rows(count, existing[:, block].flatten(1), rng)
+        for block in range(existing.shape[1])
+    ]
+    return torch.stack(blocks, dim=1).view(count, *existing.shape[1:])

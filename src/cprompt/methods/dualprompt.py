@@ -1,0 +1,173 @@
+"""DualPrompt (Wang et al.; ECCV 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cprompt.backbone import FrozenViT, Prompts
+from cprompt.growing import GrowingRows
+from cprompt.methods import segments
+from cprompt.methods.base import Method, register
+from cprompt.methods.drawing import under_drawn_prompts
+from cprompt.methods.heads import ConsistentHeads
+from cprompt.methods.l2p import QueryKeyConfig
+from cprompt.methods.segments import SegmentsConfig
+from cprompt.selection import KeysPer, PromptKeys
+from cprompt.settings import check, setting
+
+
+@dataclass(frozen=True)
+class DualPromptConfig(QueryKeyConfig):
+    """Settings of DualPrompt; the defaults split CPrompt's prompt into a G- and an E-prompt."""
+
+    prompting: Literal["tokens", "prefix"] = setting(
+        "tokens", "prompts are extra tokens, or prefixes of attention's keys and values"
+    )
+    g_length: int = setting(50, "length of the G-prompt in each of its blocks")
+    g_layers: tuple[int, ...] | None = setting(
+        None, "blocks of the G-prompt, from 0; empty: the first one"
+    )
+    e_length: int = setting(50, "length of an E-prompt in each of its blocks")
+    e_layers: tuple[int, ...] | None = setting(
+        None, "blocks of the E-prompts, from 0; empty: the middle one"
+    )
+    prompt_init: Literal["copy", "fresh"] = setting(
+        "copy", "a new E-prompt starts as a copy of the last one, or fresh"
+    )
+    keys: KeysPer = setting(
+        "task", "one key a task, drawn to its queries, or one key a class (CPrompt's multi-key)"
+    )
+
+    def __post_init__(self) -> None:
+        QueryKeyConfig.__post_init__(self)
+        for name, length in (("g_length", self.g_length), ("e_length", self.e_length)):
+            check(length > 0, f"{name} {length} must be at least 1")
+        for name, layers in (("g_layers", self.g_layers), ("e_layers", self.e_layers)):
+            check(layers is None or len(layers) > 0, f"{name} must name a block")
+
+
+@register("dualprompt", DualPromptConfig)
+class DualPrompt(Method):
+    """A prompt that all tasks share, and one for each task, chosen by the nearest key.
+
+    The G-prompt is (blocks, parts, length, D) and never frozen; E-prompts are (tasks, blocks,
+    parts, length, D), frozen with their task. `parts` are key and value for prefixes, one for
+    tokens. As the picture's axis, where there is one, comes before all of these, prompts of
+    different pictures, and their keys and values, cannot be mixed up.
+
+    Prompt consistency: each picture draws the E-prompt of a task seen so far, all equally likely;
+    the task's head learns under it, the auxiliary head under the current E-prompt. Where an old
+    one is drawn nothing but the head learns; the current one also trains G- and E-prompt.
+    Classifier consistency shows the old heads the feature under the current E-prompt.
+    """
+
+    config: DualPromptConfig
+    selects_task = True
+
+    def __init__(self, backbone: FrozenViT, config: DualPromptConfig) -> None:
+        super().__init__(backbone, config)
+        self.g_layers, self.e_layers = _place(config, backbone)
+        parts = 2 if config.prompting == "prefix" else 1
+        g_shape = (len(self.g_layers), parts, config.g_length, backbone.dim)
+        self.g_prompt = nn.Parameter(torch.zeros(g_shape))
+        self.e_shape = (len(self.e_layers), parts, config.e_length, backbone.dim)
+        self.e_prompts = GrowingRows(*self.e_shape)
+        self.heads = ConsistentHeads(backbone.dim, config)
+        self.keys = PromptKeys(backbone.dim, per=config.keys)
+
+    def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
+        """Add an E-prompt, a head and keys; the G-prompt begins with the first task."""
+        super().begin_task(n_classes, rng)
+        config = self.config
+        if self.n_tasks == 1:
+            self.g_prompt.data.copy_(config.new_prompt(tuple(self.g_prompt.shape), rng))
+        fresh = config.new_prompt((1, *self.e_shape), rng)
+        copied = config.prompt_init == "copy" and len(self.e_prompts)
+        self.e_prompts.open(self.e_prompts.frozen[-1:] if copied else fresh)
+        config.open_head(self.heads, n_classes, rng)
+        self.keys.open(self.n_tasks - 1, n_classes, rng)
+        if config.init is not None:
+            rows = self.keys.rows
+            rows.open(config.new_keys(len(rows) - len(rows.frozen), rows.frozen, rng))
+
+    def close_task(self) -> None:
+        """Freeze E-prompt, head and keys."""
+        self.e_prompts.close()
+        self.heads.close()
+        self.keys.close()
+
+    def feature(self, embedded: Tensor, e_prompt: Tensor) -> Tensor:
+        """h (B, D) under the G-prompt and `e_prompt`: (blocks, parts, L, D), or (B, …) of these."""
+        at = dict(zip(self.g_layers, self.g_prompt.unbind(-4), strict=True))
+        at |= dict(zip(self.e_layers, e_prompt.unbind(-4), strict=True))
+        parts = {layer: prompt.unbind(-3) for layer, prompt in at.items()}
+        if self.config.prompting == "prefix":
+            prompts = Prompts(
+                prefixes={layer: (key, value) for layer, (key, value) in parts.items()}
+            )
+        else:
+            prompts = Prompts(tokens={layer: tokens for layer, (tokens,) in parts.items()})
+        return self.backbone.tap(self.backbone.encode(embedded, prompts), self.config.feature)
+
+    def query(self, embedded: Tensor) -> Tensor:
+        """The class token (B, D) of the pass without prompts."""
+        with torch.no_grad():
+            return self.backbone.tap(self.backbone.encode(embedded), self.config.query)
+
+    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+        """`ce`, `pull` (or `mk`, with one key a class) and, if switched on, `aux` and `ccl`.
+
+        `ce` is over the classes of the current task. `pull` is the mean of 1 - cos(q, k_t) with
+        the current task's key; `mk` is the multi-key loss (eq. 12). Both are weighted by `pull`.
+        """
+        assert self.e_prompts.current is not None
+        with torch.no_grad():
+            embedded = self.backbone.embed(images)
+        h = self.feature(embedded, self.e_prompts.current[0])
+        losses = self.heads.losses(
+            h,
+            lambda: under_drawn_prompts(self.feature, embedded, h, self.e_prompts.frozen, rng),
+            targets - self.known,
+            rng,
+        )
+        query = self.query(embedded)
+        if self.config.keys == "class":
+            losses["mk"] = self.config.pull * self.keys.loss(query, targets)
+        else:
+            losses["pull"] = self.config.pull * (1 - self.keys.similarity(query)[:, -1]).mean()
+        return losses
+
+    def choose(self, images: Tensor) -> Tensor:
+        """The task, among those seen, whose key is nearest to the query."""
+        return self.keys.choose(self.query(self.backbone.embed(images)))
+
+    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+        """Logits of all heads under the chosen, or given, task's E-prompt: (B, classes seen)."""
+        embedded = self.backbone.embed(images)
+        if task is None:
+            task = self.keys.choose(self.query(embedded))
+        logits: Tensor = self.heads(self.feature(embedded, self.e_prompts.all()[task]))
+        return logits
+
+
+def _place(
+    config: DualPromptConfig, backbone: FrozenViT
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The blocks of the G- and of the E-prompts on this backbone."""
+    first, middle = segments.place(SegmentsConfig(), backbone)
+    g_layers, e_layers = config.g_layers or (first,), config.e_layers or (middle,)
+    for name, layers in (("g_layers", g_layers), ("e_layers", e_layers)):
+        check(
+            all(0 <= layer < backbone.depth for layer in layers),
+            f"{name} {layers}: {backbone.name} has blocks 0 to {backbone.depth - 1} only",
+        )
+    both = (*g_layers, *e_layers)
+    check(
+        len(set(both)) == len(both),
+        f"g_layers {g_layers} and e_layers {e_layers} must be different block numbers",
+    )
+    return g_layers, e_layers

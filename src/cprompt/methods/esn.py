@@ -1,0 +1,266 @@
+"""ESN (Wang et al.; AAAI 2023): a head with attention of its own a task, compared by energy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cprompt.backbone import FrozenViT, Prompts
+from cprompt.consistency import split_by_task
+from cprompt.growing import GrowingRows
+from cprompt.methods import segments
+from cprompt.methods.base import Batches, Method, register
+from cprompt.methods.heads import TaskHeads
+from cprompt.methods.segments import SegmentsConfig
+from cprompt.settings import check, setting
+
+Energy = Literal["released", "paper"]
+
+TEMPERATURES = (0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""What the temperature of a vote is chosen from; the first one votes from the start."""
+
+NORM_EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class ESNConfig(SegmentsConfig):
+    """Settings of ESN; the defaults are its own but for the prompt, which is CPrompt's."""
+
+    energy_weight: float = setting(0.1, "strength λ of the pull of the energy to its anchor")
+    anchor: float = setting(-10.0, "energy that every training picture is pulled to")
+    beta: float = setting(1.0, "inverse temperature β of the energy in training")
+    energy: Energy = setting(
+        "released", "sign of the logits in that energy: the released code's, or the paper's"
+    )
+    freeze_prompt: bool = setting(
+        False, "freeze the prompt after the first task; the released code trains it in all"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.energy_weight >= 0, f"energy_weight {self.energy_weight} must not be negative")
+        check(self.beta > 0, f"beta {self.beta} must be positive")
+
+
+@register("esn", ESNConfig)
+class ESN(Method):
+    """One prompt for all; an attention block and a head for each task, compared by energy (ESN).
+
+    One prompted pass serves all tasks: each task's attention block (TAB) reads its own feature
+    from the tokens before the final norm, and its head answers that feature. The task whose head
+    has the highest energy logsumexp(z/T') gives the answer; the temperatures T' chosen after each
+    task vote on it. The prompt is shared and, unless frozen, goes on changing, so the features
+    that old blocks read drift.
+    """
+
+    config: ESNConfig
+    prompt: nn.Parameter
+    class_task: Tensor
+    grid: Tensor
+    voting: Tensor
+
+    def __init__(self, backbone: FrozenViT, config: ESNConfig) -> None:
+        super().__init__(backbone, config)
+        self.layers = segments.place(config, backbone)
+        self.prompt = nn.Parameter(torch.zeros(len(self.layers), config.length, backbone.dim))
+        self.blocks = TaskAttentionBlocks(backbone.dim, backbone.vit.blocks[0].attn.num_heads)
+        self.heads = TaskHeads(backbone.dim)
+        self.register_buffer("class_task", torch.empty(0, dtype=torch.long))
+        self.register_buffer("grid", torch.tensor(TEMPERATURES), persistent=False)
+        self.register_buffer("voting", torch.arange(len(TEMPERATURES)) == 0)
+
+    def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
+        """Add an attention block, whose token starts as the backbone's class token, and a head."""
+        super().begin_task(n_classes, rng)
+        if self.n_tasks == 1:
+            self.prompt.data.copy_(segments.fresh(self.config, self.backbone, rng))
+        self.blocks.open(self.backbone.vit.cls_token.flatten(), rng)
+        self.heads.open(n_classes, rng)
+        new = torch.full((n_classes,), self.n_tasks - 1).to(self.class_task)
+        self.class_task = torch.cat([self.class_task, new])
+
+    def close_task(self) -> None:
+        """Freeze the task's block and head and, where set so, the prompt."""
+        self.blocks.close()
+        self.heads.close()
+        if self.config.freeze_prompt:
+            self.prompt.requires_grad_(False)
+
+    def tokens(self, images: Tensor) -> Tensor:
+        """All tokens (B, N, D) of the prompted pass, before the final norm."""
+        prompts = Prompts(dict(zip(self.layers, self.prompt, strict=True)))
+        return self.backbone.encode(self.backbone.embed(images), prompts)
+
+    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+        """`ce` over the current classes and `energy`, λ · mean (F - anchor)²."""
+        config = self.config
+        features = self.blocks(self.tokens(images), current_only=True)[:, 0]
+        logits = self.heads.current(features)
+        free = free_energy(logits, config.beta, config.energy)
+        return {
+            "ce": F.cross_entropy(logits, targets - self.known),
+            "energy": config.energy_weight * (free - config.anchor).square().mean(),
+        }
+
+    def task_logits(self, images: Tensor) -> Tensor:
+        """z (B, classes seen): each class by its task's head on its task's own feature."""
+        features = self.blocks(self.tokens(images))
+        weight, bias = self.heads.weight.all(), self.heads.bias.all()
+        return torch.einsum("bcd,cd->bc", features[:, self.class_task], weight) + bias
+
+    @torch.no_grad()
+    def end_task(self, batches: Batches) -> None:
+        """From the second task on, let one more temperature vote.
+
+        It is the one that gives the current task the highest energy for most of its training
+        pictures, the lowest such one if several do; it may be voting already.
+        """
+        if self.n_tasks == 1:
+            return
+        right = torch.zeros(len(self.grid), dtype=torch.long, device=self.grid.device)
+        for images, _ in batches:
+            energy = task_energies(self.task_logits(images), self.task_sizes, self.grid)
+            right += (energy.argmax(-1) == self.n_tasks - 1).sum(0)
+        self.voting[right.argmax()] = True
+
+    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+        """z with the classes of the task voted for above all others: (B, classes seen)."""
+        logits = self.task_logits(images)
+        energy = task_energies(logits, self.task_sizes, self.grid)
+        return lift(logits, self.class_task == vote(energy, self.voting)[:, None])
+
+
+def free_energy(logits: Tensor, beta: float, energy: Energy) -> Tensor:
+    """F (B,) of logits z (B, n) in the training loss.
+
+    "paper": F = -(1/β) log Σ_j exp(βz_j), minus a soft maximum: at the anchor -10 the best logit
+    is near 10. "released": F = -(1/β) log Σ_j exp(-βz_j), a soft minimum: at the anchor the worst
+    logit is near -10. Prediction compares soft maxima in both cases.
+    """
+    sign = 1 if energy == "paper" else -1
+    return -torch.logsumexp(sign * beta * logits, dim=-1) / beta
+
+
+def task_energies(logits: Tensor, sizes: Sequence[int], temperatures: Tensor) -> Tensor:
+    """E_i(T') = logsumexp(z_i/T') of every task at every temperature: (B, temperatures, tasks)."""
+    by_task = split_by_task(logits, sizes)
+    return torch.logsumexp(by_task[:, None] / temperatures[:, None, None], dim=-1)
+
+
+def vote(energies: Tensor, voting: Tensor) -> Tensor:
+    """The task (B,) that most voting temperatures give the highest energy; the earliest in a tie.
+
+    `energies` is (B, temperatures, tasks), `voting` (temperatures,) is boolean.
+    """
+    votes = F.one_hot(energies.argmax(-1), energies.shape[-1]) * voting[:, None]
+    return votes.sum(1).argmax(-1)
+
+
+def lift(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Raise the chosen classes of each row, as one block, above the others; (B, C) both.
+
+    By as little as puts the best of them 1 above the best of the rest: often by nothing, since the
+    task with the highest energy mostly has the highest logit. Order and distances among the
+    chosen, and among the rest, stay as they were.
+    """
+    best = logits.masked_fill(~chosen, float("-inf")).amax(-1, keepdim=True)
+    rest = logits.masked_fill(chosen, float("-inf")).amax(-1, keepdim=True)
+    return logits + chosen * (rest + 1 - best).clamp_min(0)
+
+
+class TaskAttentionBlocks(nn.Module):
+    """The task attention blocks (TAB), one a task, with their task tokens; all at once.
+
+    A block is x' = token + proj(attention(norm1([token; x]))) and x' + mlp(norm2(x')), where only
+    the token asks: its query attends to itself and to the picture's tokens x with `n_heads` heads,
+    and the hidden layer of the mlp is D/2 wide. Every tensor has the tasks as its first axis.
+    """
+
+    def __init__(self, dim: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        linear = dict.fromkeys(("q", "k", "v", "proj"), (dim, dim))
+        linear |= {"fc1": (dim // 2, dim), "fc2": (dim, dim // 2)}
+        rows = {"token": GrowingRows(dim)}
+        for name in ("norm1", "norm2"):
+            rows |= {f"{name}_weight": GrowingRows(dim), f"{name}_bias": GrowingRows(dim)}
+        for name, (wide, deep) in linear.items():
+            rows |= {f"{name}_weight": GrowingRows(wide, deep), f"{name}_bias": GrowingRows(wide)}
+        self.rows = nn.ModuleDict(rows)
+
+    def _named(self) -> dict[str, GrowingRows]:
+        return cast(dict[str, GrowingRows], dict(self.rows.items()))
+
+    def open(self, token: Tensor, rng: torch.Generator) -> None:
+        """Add a block whose task token starts as `token` (D,).
+
+        Matrices start from N(0, 0.02²), biases from 0 and the norms as identities.
+        """
+        for name, rows in self._named().items():
+            new = torch.zeros(1, *rows.frozen.shape[1:])
+            if name == "token":
+                new.copy_(token)
+            elif name in ("norm1_weight", "norm2_weight"):
+                new.fill_(1)
+            elif name.endswith("_weight"):
+                nn.init.trunc_normal_(new, std=0.02, generator=rng)
+            rows.open(new)
+
+    def close(self) -> None:
+        """Freeze the current task's block."""
+        for rows in self._named().values():
+            rows.close()
+
+    def forward(self, x: Tensor, current_only: bool = False) -> Tensor:
+        """Features (B, tasks, D) of the tokens x (B, N, D), or (B, 1, D) of the current block.
+
+        The query depends on no picture and the tokens, normalised, on no task. So key and query
+        weights, and norm1's own, are merged into one vector a head, and the value weights are
+        applied after pooling: keys and values of N tokens and T tasks are never computed.
+        """
+        w = {
+            n: cast(Tensor, r.current) if current_only else r.all()
+            for n, r in self._named().items()
+        }
+        token, gain, shift = w["token"], w["norm1_weight"], w["norm1_bias"]
+        x, own = _standardise(x), _standardise(token)  # (B, N, D), (T, D)
+
+        asked = torch.einsum("toi,ti->to", w["q_weight"], own * gain + shift) + w["q_bias"]
+        query = self._heads(asked * (token.shape[-1] // self.n_heads) ** -0.5)  # (T, H, d)
+        key = torch.einsum("thd,thdi->thi", query, self._heads(w["k_weight"]))  # (T, H, D)
+        same_for_all = torch.einsum("thi,ti->th", key, shift) + torch.einsum(
+            "thd,thd->th", query, self._heads(w["k_bias"])
+        )
+        key = key * gain[:, None]
+        to_own = torch.einsum("thi,ti->th", key, own).expand(len(x), -1, -1)
+        to_x = torch.einsum("thi,bni->bthn", key, x)
+        scores = torch.cat([to_own[..., None], to_x], dim=-1) + same_for_all[..., None]
+        attention = scores.softmax(-1)
+
+        pooled = attention[..., :1] * own[:, None]
+        pooled = pooled + torch.einsum("bthn,bni->bthi", attention[..., 1:], x)
+        pooled = pooled * gain[:, None] + shift[:, None]  # (B, T, H, D)
+        value = torch.einsum("thdi,bthi->bthd", self._heads(w["v_weight"]), pooled).flatten(2)
+
+        feature = token + _linear(value + w["v_bias"], w, "proj")
+        normed = _standardise(feature) * w["norm2_weight"] + w["norm2_bias"]
+        return feature + _linear(F.gelu(_linear(normed, w, "fc1")), w, "fc2")
+
+    def _heads(self, rows: Tensor) -> Tensor:
+        """(T, D, …) to (T, heads, D/heads, …)."""
+        return rows.view(len(rows), self.n_heads, -1, *rows.shape[2:])
+
+
+def _standardise(x: Tensor) -> Tensor:
+    """Layer norm over the last axis without weights."""
+    return F.layer_norm(x, x.shape[-1:], eps=NORM_EPS)
+
+
+def _linear(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
+    """Every task's own linear map of its row of x (B, T, in): (B, T, out)."""
+    return torch.einsum("toi,bti->bto", weights[f"{name}_weight"], x) + weights[f"{name}_bias"]

@@ -1,0 +1,192 @@
+"""Learning to Prompt, L2P (Wang et al.; CVPR 2022)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cprompt.backbone import FrozenViT, Prompts, Tap
+from cprompt.methods import segments
+from cprompt.methods.base import Method, register
+from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
+from cprompt.methods.segments import SegmentsConfig
+from cprompt.selection import orthonormal_rows
+from cprompt.settings import check, setting
+
+
+@dataclass(frozen=True)
+class QueryKeyConfig(ConsistencyConfig):
+    """What L2P and DualPrompt have in common; consistency is off, as they were published."""
+
+    ccl: bool = setting(False, "classifier consistency: expose the prompt to all old heads")
+    pcl: bool = setting(False, "prompt consistency: train the head under randomly drawn prompts")
+    feature: Tap = setting("pre_norm", "heads read tokens before or after the final norm")
+    query: Tap = setting("pre_norm", "queries are taken before or after the final norm")
+    pull: float = setting(1.0, "weight of the loss that draws keys to their queries")
+    init: tuple[float, ...] | None = setting(
+        None, "bounds of new prompts and keys; empty: ±1/√D for prompts, orthonormal keys"
+    )
+    head_init: Literal["kaiming", "zero"] = setting("kaiming", "weights of a new head")
+
+    def __post_init__(self) -> None:
+        ConsistencyConfig.__post_init__(self)
+        check(self.pull >= 0, f"pull {self.pull} must not be negative")
+        if self.init is not None:
+            check(
+                len(self.init) == 2 and self.init[0] < self.init[1],
+                f"init {self.init} must be two numbers, the smaller one first",
+            )
+
+    def new_prompt(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        """Initial values of a prompt of `shape` (…, D)."""
+        bound = 1 / math.sqrt(shape[-1])
+        low, high = self.init or (-bound, bound)
+        return torch.empty(shape).uniform_(low, high, generator=rng)
+
+    def new_keys(self, count: int, existing: Tensor, rng: torch.Generator) -> Tensor:
+        """Initial values of `count` keys beside the `existing` ones (n, D)."""
+        if self.init is None:
+            return orthonormal_rows(count, existing, rng)
+        return self.new_prompt((count, existing.shape[1]), rng)
+
+    def open_head(self, heads: ConsistentHeads, n_classes: int, rng: torch.Generator) -> None:
+        """Add the head of a new task to `heads`."""
+        heads.open(n_classes, rng)
+        if self.head_init == "zero":
+            assert heads.weight.current is not None
+            nn.init.zeros_(heads.weight.current)
+
+
+@dataclass(frozen=True)
+class L2PConfig(QueryKeyConfig, SegmentsConfig):
+    """Settings of L2P; the defaults give it CPrompt's prompt, as the CPrompt paper's tables do."""
+
+    pool: int = setting(10, "prompts in the pool")
+    top_n: int = setting(1, "prompts used for a picture")
+    readout: Literal["cls", "prompts"] = setting(
+        "cls", "heads read the class token, or the mean of the prompts' own output tokens"
+    )
+    batchwise: bool = setting(
+        False, "all pictures of a batch use the prompts most of them choose; leaks at test"
+    )
+
+    def __post_init__(self) -> None:
+        QueryKeyConfig.__post_init__(self)
+        SegmentsConfig.__post_init__(self)
+        check(self.pool >= 1, f"pool {self.pool} must be at least 1")
+        check(
+            1 <= self.top_n <= self.pool,
+            f"top_n {self.top_n} must be between 1 and the {self.pool} prompts of the pool",
+        )
+
+
+@register("l2p", L2PConfig)
+class L2P(Method):
+    """A pool of prompts that all tasks share; each picture takes those with the nearest keys.
+
+    The pool is (M, segments, length, D), with one key a prompt. Nothing in it is ever frozen, so
+    every task trains whatever prompts its pictures choose; only the heads are one a task. The
+    chosen prompts stand one after another, segment by segment, in the token sequence.
+
+    Prompt consistency: the paper has no word on what it means without a prompt a task. Here each
+    picture draws as many prompts from the pool as it would choose, all equally likely and none
+    twice; the task's head learns under these, the auxiliary head under the chosen ones. As the
+    whole pool is trainable, both losses train prompts. Classifier consistency shows the old heads
+    the feature under the chosen prompts.
+    """
+
+    config: L2PConfig
+
+    def __init__(self, backbone: FrozenViT, config: L2PConfig) -> None:
+        super().__init__(backbone, config)
+        if config.batchwise:
+            warnings.warn(
+                "l2p with batchwise: a picture's answer depends on its batch. Test pictures of "
+                "one task in one batch tell each other their task, so accuracies are too high; "
+                "set method.batchwise false for numbers that hold for single pictures",
+                stacklevel=2,
+            )
+        self.layers = segments.place(config, backbone)
+        shape = (config.pool, len(self.layers), config.length, backbone.dim)
+        self.pool = nn.Parameter(torch.zeros(shape))
+        self.keys = nn.Parameter(torch.zeros(config.pool, backbone.dim))
+        self.heads = ConsistentHeads(backbone.dim, config)
+
+    def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
+        """Add a head; pool and keys begin with the first task and just go on."""
+        super().begin_task(n_classes, rng)
+        if self.n_tasks == 1:
+            self.pool.data.copy_(self.config.new_prompt(tuple(self.pool.shape), rng))
+            self.keys.data.copy_(self.config.new_keys(self.config.pool, self.keys[:0], rng))
+        self.config.open_head(self.heads, n_classes, rng)
+
+    def close_task(self) -> None:
+        """Freeze the task's head, and nothing else."""
+        self.heads.close()
+
+    def similarity(self, embedded: Tensor) -> Tensor:
+        """cos(q, k) of each picture's query, its plain class token, with all keys: (B, M)."""
+        with torch.no_grad():
+            query = self.backbone.tap(self.backbone.encode(embedded), self.config.query)
+        return F.cosine_similarity(query[:, None], self.keys, dim=-1)
+
+    def select(self, similarity: Tensor) -> Tensor:
+        """The prompts (B, N) of each picture, given its similarities (B, M) to all keys."""
+        chosen = similarity.topk(self.config.top_n).indices
+        if self.config.batchwise:
+            votes = F.one_hot(chosen, self.config.pool).sum((0, 1))
+            winners = votes.argsort(descending=True, stable=True)[: self.config.top_n]
+            chosen = winners.expand(len(similarity), -1)
+        return chosen
+
+    def feature(self, embedded: Tensor, prompts: Tensor) -> Tensor:
+        """h (B, D) under the pool's `prompts` (B, N) of each picture."""
+        # A look-up whose gradient, unlike that of indexing, is added up in a fixed order.
+        rows = F.embedding(prompts, self.pool.flatten(1))
+        by_segment = rows.view(*prompts.shape, *self.pool.shape[1:]).transpose(1, 2)
+        tokens = dict(zip(self.layers, by_segment.flatten(2, 3).unbind(1), strict=True))
+        encoded = self.backbone.encode(embedded, Prompts(tokens))
+        if self.config.readout == "cls":
+            return self.backbone.tap(encoded, self.config.feature)
+        added = encoded.shape[1] - embedded.shape[1]
+        answers = encoded[:, self.backbone.n_prefix :][:, :added]
+        if self.config.feature == "post_norm":
+            answers = self.backbone.norm(answers)
+        return answers.mean(1)
+
+    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+        """`ce`, `pull` and, as far as switched on, `aux` and `ccl`.
+
+        `ce` is over the classes of the current task. `pull` is 1 - cos(q, k), summed over the
+        keys of a picture's prompts and averaged over the batch; it alone trains the keys.
+        """
+        with torch.no_grad():
+            embedded = self.backbone.embed(images)
+        similarity = self.similarity(embedded)
+        chosen = self.select(similarity)
+        losses = self.heads.losses(
+            self.feature(embedded, chosen),
+            lambda: self.feature(embedded, self._draw(len(images), rng).to(images.device)),
+            targets - self.known,
+            rng,
+        )
+        losses["pull"] = self.config.pull * (1 - similarity.gather(1, chosen)).sum(1).mean()
+        return losses
+
+    def _draw(self, pictures: int, rng: torch.Generator) -> Tensor:
+        """N different prompts for each picture, every set equally likely: (pictures, N)."""
+        order = torch.rand(pictures, self.config.pool, generator=rng).argsort(1)
+        return order[:, : self.config.top_n]
+
+    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+        """Logits of all heads under each picture's prompts: (B, classes seen)."""
+        embedded = self.backbone.embed(images)
+        chosen = self.select(self.similarity(embedded))
+        logits: Tensor = self.heads(self.feature(embedded, chosen))
+        return logits

@@ -1,0 +1,150 @@
+"""Plain fine-tuning and joint training against one-picture-at-a-time arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cprompt.backbone import FrozenViT
+from cprompt.errors import ConfigError
+from cprompt.methods import create_method
+from cprompt.methods.finetune import FineTune
+from cprompt.methods.joint import Joint
+
+SIZES = (3, 1, 4)
+
+
+def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> FineTune:
+    """Fine-tuning in the middle of its last task, every tensor away from where it started."""
+    method = create_method("finetune", backbone, {"length": 3, **settings})
+    assert isinstance(method, FineTune)
+    rng = torch.Generator().manual_seed(5)
+    for task in range(tasks):
+        if task:
+            method.close_task()
+        method.begin_task(SIZES[task], rng)
+        with torch.no_grad():
+            for parameter in method.parameters():
+                parameter += 0.5 * torch.randn(parameter.shape, generator=rng)
+    return method
+
+
+def batch(method: FineTune, n: int = 6) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(9)
+    images = torch.randn(n, 3, 48, 48, generator=rng)
+    return images, method.known + torch.arange(n) % method.task_sizes[-1]
+
+
+def naive_logits(method: FineTune, image: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+    """Tokens join after the class token, before blocks 0 and 2 of six; no final norm."""
+    vit = method.backbone.vit
+    x = vit._pos_embed(vit.patch_embed(image[None]))[0]
+    end = 1
+    for i, block in enumerate(vit.blocks):
+        if i in (0, 2):
+            segment = tensors["prompt"][0 if i == 0 else 1]
+            x = torch.cat([x[:end], segment, x[end:]])
+            end += len(segment)
+        x = block(x[None])[0]
+    logits: Tensor = tensors["weight"] @ x[0] + tensors["bias"]
+    return logits
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_loss_and_gradients_equal_the_naive_reference(backbone: FrozenViT, tasks: int) -> None:
+    method = learnt(backbone, tasks)
+    images, targets = batch(method)
+    tensors = {n: p.detach().clone().requires_grad_() for n, p in method.named_parameters()}
+    each = []
+    for image, target in zip(images, targets, strict=True):
+        logits = naive_logits(method, image, tensors)
+        each.append(logits.exp().sum().log() - logits[target])
+    expected = torch.stack(each).mean()
+    expected.backward()
+
+    losses = method.loss(images, targets, torch.Generator())
+    assert set(losses) == {"ce"}
+    losses["ce"].backward()
+    torch.testing.assert_close(losses["ce"], expected, rtol=1e-5, atol=1e-5)
+    assert set(tensors) == {"prompt", "weight", "bias"}
+    for name, parameter in method.named_parameters():
+        torch.testing.assert_close(
+            parameter.grad,
+            tensors[name].grad,
+            rtol=1e-4,
+            atol=1e-5,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
+
+
+def test_logits_equal_the_naive_reference(backbone: FrozenViT) -> None:
+    method = learnt(backbone, 3)
+    images, _ = batch(method)
+    tensors = dict(method.named_parameters())
+    with torch.no_grad():
+        expected = torch.stack([naive_logits(method, image, tensors) for image in images])
+        torch.testing.assert_close(method(images), expected, rtol=1e-4, atol=1e-5)
+    assert expected.shape == (6, sum(SIZES))
+
+
+def test_every_row_of_the_head_is_trained_and_the_old_ones_are_pushed_down(
+    backbone: FrozenViT,
+) -> None:
+    """What makes fine-tuning forget: pictures of new classes lower every old class's answer."""
+    method = learnt(backbone, 3)
+    images, targets = batch(method)
+    assert method.weight.requires_grad
+    assert method.weight.shape == (sum(SIZES), 64)
+    method.loss(images, targets, torch.Generator())["ce"].backward()
+    with torch.no_grad():
+        probability = method(images).softmax(-1)
+    assert method.bias.grad is not None
+    assert method.weight.grad is not None
+    old = slice(0, method.known)
+    torch.testing.assert_close(method.bias.grad[old], probability.mean(0)[old])
+    assert (method.bias.grad[old] > 0).all()
+    assert (method.weight.grad.abs().sum(1) > 0).all()
+
+
+def test_a_new_task_widens_the_head_and_keeps_what_was_learnt(backbone: FrozenViT) -> None:
+    method = learnt(backbone, 2)
+    before = {n: p.detach().clone() for n, p in method.named_parameters()}
+    method.close_task()
+    method.begin_task(5, torch.Generator().manual_seed(1))
+    assert torch.equal(method.prompt, before["prompt"])
+    assert torch.equal(method.weight[:4], before["weight"])
+    assert torch.equal(method.bias[:4], before["bias"])
+    assert method.weight.shape == (9, 64)
+    bound = (3 / 64) ** 0.5
+    assert 0.9 * bound < method.weight[4:].abs().max() <= bound
+    assert not method.bias[4:].any()
+
+
+def test_the_prompt_starts_fresh_with_the_first_task(backbone: FrozenViT) -> None:
+    method = create_method("finetune", backbone, {"length": 50})
+    method.begin_task(2, torch.Generator().manual_seed(0))
+    assert isinstance(method, FineTune)
+    assert 0.98 / 8 < method.prompt.abs().max() <= 1 / 8  # U(±1/sqrt(64))
+
+
+def test_joint_training_refuses_a_second_task(backbone: FrozenViT, rng: torch.Generator) -> None:
+    method = create_method("joint", backbone, {"length": 2})
+    assert isinstance(method, Joint)
+    method.begin_task(6, rng)
+    method.close_task()
+    with pytest.raises(ConfigError, match=r"all classes in one task; set --stream\.tasks 1, or"):
+        method.begin_task(1, rng)
+    assert method.task_sizes == [6]
+
+
+def test_joint_training_of_one_task_is_fine_tuning_of_one_task(backbone: FrozenViT) -> None:
+    logits = []
+    for name in ("joint", "finetune"):
+        method = create_method(name, backbone, {"length": 2})
+        method.begin_task(4, torch.Generator().manual_seed(3))
+        images = torch.randn(3, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+        logits.append(method(images))
+    assert torch.equal(*logits)

@@ -1,0 +1,275 @@
+"""SLCA against a naive reference: one picture at a time, alignment written out."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cprompt.backbone import FrozenViT, load_backbone
+from cprompt.errors import ConfigError
+from cprompt.methods import create_method
+from cprompt.methods.slca import SLCA, mean_scale, normalised_cross_entropy
+from cprompt.seeds import generator
+
+SIZES = (3, 2, 4, 1)
+SMALL = {"samples": 4, "align_epochs": 3}
+
+
+def opened(backbone: FrozenViT, tasks: int, **settings: Any) -> SLCA:
+    """SLCA in the middle of its last task, with every tensor away from where it started."""
+    method = create_method("slca", backbone, {**SMALL, **settings})
+    assert isinstance(method, SLCA)
+    rng = torch.Generator().manual_seed(5)
+    for task in range(tasks):
+        if task:
+            method.end_task(Pictures(method))
+            method.close_task()
+        method.begin_task(SIZES[task], rng)
+        with torch.no_grad():
+            for parameter in method.parameters():
+                parameter += 0.05 * torch.randn(parameter.shape, generator=rng)
+    return method
+
+
+class Pictures:
+    """The current task's pictures in two batches; its last class has one picture only."""
+
+    def __init__(self, method: SLCA) -> None:
+        n = method.task_sizes[-1]
+        self.targets = method.known + torch.tensor([*range(n - 1)] * 3 + [n - 1])
+        rng = torch.Generator().manual_seed(method.n_tasks)
+        self.images = torch.randn(len(self.targets), 3, 48, 48, generator=rng)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        half = len(self.targets) // 2 + 1
+        yield self.images[:half], self.targets[:half]
+        if half < len(self.targets):
+            yield self.images[half:], self.targets[half:]
+
+
+def feature(vit: Any, image: Tensor) -> Tensor:
+    return vit.forward_features(image[None])[0, 0]  # type: ignore[no-any-return]
+
+
+def naive_normalised(logits: Tensor, y: int, sizes: tuple[int, ...], tau: float) -> Tensor:
+    """The loss of one feature, task by task and class by class."""
+    norms, start = [], 0
+    for size in sizes:
+        squares = sum(logits[c] ** 2 for c in range(start, start + size))
+        norms.append(torch.as_tensor(squares).sqrt() + 1e-7)
+        start += size
+    scaled = [value / (sum(norms) / len(norms)) / tau for value in logits]
+    return torch.stack(scaled).logsumexp(0) - scaled[y]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 4])
+def test_loss_and_gradients_equal_the_naive_reference(backbone: FrozenViT, tasks: int) -> None:
+    method = opened(backbone, tasks)
+    vit = copy.deepcopy(method.tuned.vit)
+    current = method.heads.weight.current, method.heads.bias.current
+    weight, bias = (t.detach().clone().requires_grad_() for t in current if t is not None)
+    images, targets = Pictures(method).images[-5:], Pictures(method).targets[-5:]
+    terms = []
+    for image, y in zip(images, targets, strict=True):
+        logits = weight @ feature(vit, image) + bias
+        terms.append(logits.exp().sum().log() - logits[y - sum(SIZES[: tasks - 1])])
+    expected = torch.stack(terms).mean()
+    expected.backward()
+
+    losses = method.loss(images, targets, torch.Generator())
+    assert set(losses) == {"ce"}
+    torch.testing.assert_close(losses["ce"], expected, rtol=1e-5, atol=1e-5)
+    losses["ce"].backward()
+    ours = {n: p.grad for n, p in method.named_parameters()}
+    reference = {f"tuned.vit.{n}": p.grad for n, p in vit.named_parameters()}
+    reference |= {"heads.weight.current": weight.grad, "heads.bias.current": bias.grad}
+    assert set(ours) == set(reference)
+    for name, gradient in reference.items():
+        torch.testing.assert_close(ours[name], gradient, rtol=1e-5, atol=1e-5, msg=name)
+    if SIZES[tasks - 1] > 1:
+        assert all(g.abs().max() > 1e-7 for n, g in reference.items() if n.endswith("weight"))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 2), (5,), (2, 4)])
+def test_the_alignment_loss_and_its_gradient_equal_the_naive_ones(sizes: tuple[int, ...]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(7, sum(sizes), generator=rng)).requires_grad_()
+    classes = torch.randint(sum(sizes), (7,), generator=rng)
+    loss = normalised_cross_entropy(logits, classes, sizes, 0.1)
+    (ours,) = torch.autograd.grad(loss, logits)
+    each = [naive_normalised(logits[i], int(classes[i]), sizes, 0.1) for i in range(7)]
+    expected = torch.stack(each).mean()
+    (gradient,) = torch.autograd.grad(expected, logits)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours, gradient, rtol=1e-5, atol=1e-5)
+
+
+def test_the_alignment_loss_worked_by_hand() -> None:
+    # Norms 5 and 1, mean 3: logits over 3 · 0.5 are 2, 8/3 and -2/3.
+    loss = normalised_cross_entropy(
+        torch.tensor([[3.0, 4.0, -1.0]]), torch.tensor([0]), (2, 1), temperature=0.5
+    )
+    expected = math.log(math.exp(2) + math.exp(8 / 3) + math.exp(-2 / 3)) - 2
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_alignment_loss_of_zero_logits_is_finite() -> None:
+    logits = torch.zeros(1, 3, requires_grad=True)
+    loss = normalised_cross_entropy(logits, torch.tensor([2]), (2, 1), 0.1)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert loss.item() == pytest.approx(math.log(3))
+    assert torch.isfinite(gradient).all()
+
+
+def test_old_means_shrink_by_their_own_task_even_if_the_last_one_is_short() -> None:
+    expected = [1 - 0.1 * 2 / 3] * 2 + [1 - 0.1 / 3] * 2 + [1.0]
+    assert mean_scale((2, 2, 1), 0.1).tolist() == pytest.approx(expected)
+    assert mean_scale((2, 2, 1), 0.0).tolist() == [1.0] * 5
+    assert mean_scale((4,), 0.1).tolist() == [1.0] * 4
+    cars = mean_scale((20,) * 9 + (16,), 0.1)
+    assert cars[[0, 19, 20, 179, 180, 195]].tolist() == pytest.approx(
+        [0.91] * 2 + [0.92, 0.99, 1, 1]
+    )
+
+
+@pytest.mark.parametrize("kind", ["full", "variance"])
+def test_after_a_task_the_aligned_head_is_the_naive_ones(backbone: FrozenViT, kind: str) -> None:
+    method = opened(backbone, 3, covariance=kind, mean_decay=0.3, temperature=0.2, seed=6)
+    sizes = SIZES[:3]
+    earlier = method.gaussians.mean[:5].clone(), method.gaussians.covariance[:5].clone()
+    pictures = Pictures(method)
+    heads = [t.all().detach().clone() for t in (method.heads.weight, method.heads.bias)]
+    method.end_task(pictures)
+
+    with torch.no_grad():
+        x = torch.stack([feature(method.tuned.vit, i) for i in pictures.images]).double().numpy()
+    means, roots = [], []
+    for c in range(9):
+        if c < 5:
+            mean, sigma = (t[c].double().numpy() for t in earlier)
+            sigma = sigma if kind == "full" else np.diag(sigma)
+        else:
+            own = x[pictures.targets.numpy() == c]
+            mean = own.mean(0)
+            sigma = np.cov(own.T) if len(own) > 1 else np.zeros((64, 64))
+            np.testing.assert_allclose(method.gaussians.mean[c].numpy(), mean, atol=1e-5)
+            sigma = sigma if kind == "full" else np.diag(np.diag(sigma))
+        task = [0, 0, 0, 1, 1, 2, 2, 2, 2][c]
+        means.append(torch.tensor(mean * [0.8, 0.9, 1.0][task]).float())
+        roots.append(torch.tensor(np.linalg.cholesky(sigma + 1e-4 * np.eye(64))).float())
+
+    rng = generator(6, 2)
+    weight, bias = (t.clone().requires_grad_() for t in heads)
+    optimizer = torch.optim.SGD([weight, bias], lr=0.01, momentum=0.9, weight_decay=5e-4)
+    for epoch in range(3):
+        optimizer.param_groups[0]["lr"] = 0.01 * (1 + math.cos(math.pi * epoch / 3)) / 2
+        noise = torch.randn(9, 4, 64, generator=rng)
+        drawn = [(means[c] + roots[c] @ noise[c, i], c) for c in range(9) for i in range(4)]
+        order = torch.randperm(36, generator=rng).tolist()
+        for step in range(9):
+            part = [drawn[i] for i in order[4 * step : 4 * step + 4]]
+            losses = [naive_normalised(weight @ h + bias, c, sizes, 0.2) for h, c in part]
+            optimizer.zero_grad()
+            torch.stack(losses).mean().backward()
+            optimizer.step()
+    torch.testing.assert_close(method.aligned_weight, weight.detach(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(method.aligned_bias, bias.detach(), rtol=1e-5, atol=1e-5)
+    assert (method.aligned_weight - heads[0]).abs().max() > 1e-3
+
+    method.close_task()
+    image = pictures.images[:1]
+    with torch.no_grad():
+        expected = method.aligned_weight @ feature(method.tuned.vit, image[0]) + method.aligned_bias
+        torch.testing.assert_close(method(image)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_alignment_starts_from_the_task_heads_as_they_were_trained(backbone: FrozenViT) -> None:
+    method = opened(backbone, 2)
+    trained = method.heads.weight.all().detach().clone()
+    method.end_task(Pictures(method))
+    method.close_task()
+    assert torch.equal(method.heads.weight.frozen, trained)
+    assert not torch.allclose(method.aligned_weight, trained)
+
+
+def test_one_task_is_answered_by_its_own_head(backbone: FrozenViT) -> None:
+    method = opened(backbone, 1)
+    images = Pictures(method).images
+    with torch.no_grad():
+        before = method(images)
+        method.end_task(Pictures(method))
+        method.close_task()
+        assert torch.equal(method(images), before)
+
+
+def test_what_is_drawn_depends_on_the_seed_setting_alone(backbone: FrozenViT) -> None:
+    def aligned(seed: int, global_seed: int) -> Tensor:
+        method = opened(backbone, 2, seed=seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(global_seed)
+            method.end_task(Pictures(method))
+        return method.aligned_weight
+
+    assert torch.equal(aligned(0, 1), aligned(0, 2))
+    assert not torch.equal(aligned(0, 1), aligned(1, 1))
+
+
+def test_a_task_of_one_class_with_one_picture_is_learnt(backbone: FrozenViT) -> None:
+    method = opened(backbone, 4)
+    assert len(Pictures(method).targets) == 1
+    method.end_task(Pictures(method))
+    method.close_task()
+    assert not method.gaussians.covariance[-1].any()
+    with torch.no_grad():
+        logits = method(Pictures(method).images)
+    assert logits.shape == (1, sum(SIZES))
+    assert torch.isfinite(logits).all()
+
+
+def test_the_backbone_learns_slowly_and_is_a_copy() -> None:
+    backbone = load_backbone("test_vit", "random:0", 48)
+    method = opened(backbone, 1, backbone_lr_scale=0.25)
+    slow, fast = method.parameter_groups()
+    assert slow["lr_scale"] == 0.25
+    assert "lr_scale" not in fast
+    every = {id(p) for p in method.parameters() if p.requires_grad}
+    assert [id(p) for p in slow["params"]] == [id(p) for p in method.tuned.parameters()]
+    assert {id(p) for g in (slow, fast) for p in g["params"]} == every
+    assert not every & {id(p) for p in backbone.parameters()}
+    assert method.tuned.vit.state_dict().keys() == backbone.vit.state_dict().keys()
+
+
+def test_a_new_method_starts_from_the_frozen_backbone(backbone: FrozenViT) -> None:
+    method = create_method("slca", backbone)
+    assert isinstance(method, SLCA)
+    images = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(method.feature(images), backbone(images, tap="post_norm"))
+
+
+def test_the_copy_computes_in_the_backbones_precision_but_stays_fp32() -> None:
+    backbone = load_backbone("test_vit", "random:0", 48)
+    method = opened(backbone, 1)
+    images = Pictures(method).images
+    with torch.no_grad():
+        exact = method.feature(images)
+        backbone.precision = "bf16"
+        rough = method.feature(images)
+    assert rough.dtype == torch.float32
+    assert 0 < (rough - exact).norm() / exact.norm() < 0.05
+    assert all(p.dtype == torch.float32 for p in method.parameters())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": 0.0}, {"mean_decay": 1.0}, {"backbone_lr_scale": 0.0}, {"samples": 0}]
+)
+def test_settings_that_make_no_sense_are_named(backbone: FrozenViT, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        create_method("slca", backbone, wrong)

@@ -1,0 +1,153 @@
+"""HTML pages: everything that is text is escaped, and nothing is asked of the network."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cprompt.record import Record
+from cprompt.report import html
+from cprompt.report.figures import accuracy_curves, accuracy_heatmap, to_svg
+
+NASTY = "<b>&\"'</b><script>x</script>"
+
+
+class Reader(HTMLParser):
+    """Elements, their attributes and the text of a page, as a browser would see them."""
+
+    VOID = frozenset({"meta", "img", "br", "link", "input"})
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(document)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def tags(self) -> list[str]:
+        return [tag for tag, _ in self.elements]
+
+
+def picture() -> Image.Image:
+    return Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("fragment", "tags", "texts"),
+    [
+        (html.text("p", NASTY), ["p"], [NASTY]),
+        (html.number(NASTY, NASTY), ["div", "b"], [NASTY, NASTY]),
+        (html.figure("<svg></svg>", NASTY), ["figure", "svg", "figcaption"], [NASTY]),
+        (
+            html.table([NASTY, "n"], [[NASTY, "1"], ["x", "2"]]),
+            ["table", "thead", "tr", "th", "th", "tbody", "tr", "td", "td", "tr", "td", "td"],
+            [NASTY, "n", NASTY, "1", "x", "2"],
+        ),
+        (html.picture(picture(), [(NASTY, "right")]), ["div", "img", "div"], [NASTY]),
+        (html.row(html.text("p", "a"), html.text("p", "b")), ["div", "p", "p"], ["a", "b"]),
+    ],
+)
+def test_names_are_text_whatever_is_in_them(
+    fragment: str, tags: list[str], texts: list[str]
+) -> None:
+    read = Reader(fragment)
+    assert (read.tags, read.texts, read.open) == (tags, texts, [])
+
+
+def test_the_title_and_the_description_of_a_picture_are_escaped() -> None:
+    read = Reader(html.page(NASTY, []))
+    assert NASTY in read.texts
+    assert "b" not in read.tags
+    assert "script" not in read.tags
+    shown = Reader(html.picture(picture(), [(NASTY, ""), ("second", "wrong")]))
+    [image] = [attributes for tag, attributes in shown.elements if tag == "img"]
+    assert image["alt"] == f"{NASTY}; second"
+    assert set(image) == {"alt", "src"}
+
+
+def test_a_picture_is_in_the_page_to_the_bit() -> None:
+    fragment = html.picture(picture(), [("a", "right"), ("b", "wrong"), ("c", "")])
+    read = Reader(fragment)
+    [source] = [a["src"] for t, a in read.elements if t == "img"]
+    assert source is not None
+    start = "data:image/png;base64,"
+    assert source.startswith(start)
+    with Image.open(io.BytesIO(base64.b64decode(source.removeprefix(start)))) as stored:
+        assert np.array_equal(np.asarray(stored), np.asarray(picture()))
+    kinds = [attributes.get("class") for tag, attributes in read.elements if tag == "div"]
+    assert kinds == ["picture", "right", "wrong", None]
+
+
+def test_an_element_has_its_class() -> None:
+    assert html.text("p", "x") == "<p>x</p>"
+    assert html.text("p", "x", "soft") == '<p class="soft">x</p>'
+
+
+def whole_page(record: Record) -> str:
+    return html.page(
+        NASTY,
+        [
+            html.text("h1", NASTY),
+            html.row(html.number("5 %", NASTY)),
+            html.figure(to_svg(accuracy_curves({NASTY: [record]})), NASTY),
+            html.figure(to_svg(accuracy_heatmap(record)), NASTY),
+            html.table([NASTY], [[NASTY]]),
+            html.picture(picture(), [(NASTY, "right")]),
+        ],
+    )
+
+
+def test_a_page_is_a_whole_document(hand_record: Record) -> None:
+    document = whole_page(hand_record)
+    assert document.startswith("<!doctype html>\n<html lang=")
+    read = Reader(document)
+    assert read.open == []
+    assert read.tags[:3] == ["html", "head", "meta"]
+    assert next(a for t, a in read.elements if t == "meta") == {"charset": "utf-8"}
+    assert read.tags.count("svg") == 2
+    assert read.tags.count("h1") == 1
+
+
+def test_a_page_asks_nobody_for_anything(hand_record: Record) -> None:
+    document = whole_page(hand_record)
+    read = Reader(document)
+    assert not {"script", "link", "iframe", "object", "embed", "base"} & set(read.tags)
+    for tag, attributes in read.elements:
+        for name, value in attributes.items():
+            if name.startswith("xmlns"):
+                continue
+            assert not name.startswith("on"), (tag, name)
+            assert not re.search(r"https?:|//", value or "") or (value or "").startswith("data:")
+            if name in ("src", "href", "xlink:href"):
+                assert (value or "").startswith(("#", "data:")), (tag, name, value)
+    styles = "".join(re.findall(r"<style[^>]*>(.*?)</style>", document, re.S))
+    assert "@import" not in styles
+    assert not re.search(r"url\((?!#)", document)
+
+
+def test_a_page_follows_the_reader_s_light_or_dark() -> None:
+    document = html.page("t", [])
+    assert "color-scheme: light dark" in document
+    assert "@media (prefers-color-scheme: dark)" in document

@@ -1,0 +1,99 @@
+"""Files are whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from cprompt import files
+from cprompt.errors import CheckpointError
+from cprompt.files import read_json, write_bytes, write_json
+
+
+def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "x.json"
+    write_json(path, {"name": "é名", "n": [1, 2.5, None]})
+    assert read_json(path) == {"name": "é名", "n": [1, 2.5, None]}
+    assert "é名" in path.read_text(encoding="utf-8")
+    assert path.read_bytes().endswith(b"}\n")
+    write_bytes(path, b"\x00\xff")
+    assert path.read_bytes() == b"\x00\xff"
+    assert [p.name for p in path.parent.iterdir()] == ["x.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.bin"
+    write_bytes(path, b"old")
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"x\.bin cannot be written \(No space left"):
+        write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+    monkeypatch.undo()
+    write_bytes(path, b"new")  # what the failed one left is no obstacle
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["x.bin"]
+
+
+def test_the_name_is_given_only_once_all_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.bin"
+    seen: list[tuple[bool, bytes]] = []
+    sync = os.fsync
+
+    def look(fd: int) -> None:
+        sync(fd)
+        seen.append((path.exists(), (tmp_path / "x.bin.part").read_bytes()))
+
+    monkeypatch.setattr(files.os, "fsync", look)
+    write_bytes(path, b"whole")
+    assert seen == [(False, b"whole")]
+
+
+def test_who_has_the_old_file_open_goes_on_reading_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    write_bytes(path, b"old")
+    with path.open("rb") as reader:
+        write_bytes(path, b"new")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new"
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"file/run/x\.json cannot be written"):
+        write_json(tmp_path / "file" / "run" / "x.json", {})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_json_has_no_number_for_is_refused_before_anything_is_written(
+    tmp_path: Path, value: float
+) -> None:
+    path = tmp_path / "x.json"
+    write_json(path, {"old": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"new": [value]})
+    assert json.loads(path.read_text()) == {"old": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_file_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"none\.json does not exist$"):
+        read_json(tmp_path / "none.json")
+    for broken in (b'{"a": ', b"", b"\xff\xfe"):
+        (tmp_path / "x.json").write_bytes(broken)
+        with pytest.raises(CheckpointError, match=r"x\.json is not readable JSON: "):
+            read_json(tmp_path / "x.json")
+    with pytest.raises(CheckpointError, match="is not readable JSON: "):
+        read_json(tmp_path)
