@@ -69,7 +69,7 @@ def test_the_stronger_of_two_layers_wins(
         "benchmarks": {"data": {"dataset": "shapes"}, **says(0)},
         "methods": {**says(1), "benchmarks": {"cars10": says(2), "cars20": {}}},
     }
-    monkeypatch.setattr(config, "_recipe", lambda kind, name: recipes[kind])
+    monkeypatch.setattr(config, "read_recipe", lambda kind, name: recipes[kind])
     settings = resolve(
         "cars10", "cprompt", file=written(says(3) or {"seeds": {}}), overrides=flatten(says(4))
     )
@@ -109,9 +109,11 @@ def test_a_flavour_is_one_set_of_a_method_s_settings(monkeypatch: pytest.MonkeyP
             "b": {"training": {"epochs": 4}, "benchmarks": {"cars10": {"training": {"lr": 9.0}}}},
         },
     }
-    shipped = config._recipe
+    shipped = config.read_recipe
     monkeypatch.setattr(
-        config, "_recipe", lambda kind, name: recipe if kind == "methods" else shipped(kind, name)
+        config,
+        "read_recipe",
+        lambda kind, name: recipe if kind == "methods" else shipped(kind, name),
     )
     assert flavours("cprompt") == ["b", "a"]
     default = resolve("cars10")

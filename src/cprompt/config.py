@@ -315,19 +315,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def benchmarks() -> list[str]:
     """Names of all benchmark recipes."""
-    return _recipe_names("benchmarks")
+    return recipe_names("benchmarks")
 
 
 def benchmark_recipe(name: str) -> dict[str, Any]:
     """The recipe of a benchmark, as plain values, with a `summary`."""
     if name not in benchmarks():
         raise ConfigError(f"no benchmark {name!r}{suggest(name, benchmarks())}")
-    return _recipe("benchmarks", name)
+    return read_recipe("benchmarks", name)
 
 
 def flavours(method: str) -> list[str]:
     """Named sets of a method's settings, the default one first; [] where there is only one."""
-    recipe = _recipe("methods", method) if method in _recipe_names("methods") else {}
+    recipe = read_recipe("methods", method) if method in recipe_names("methods") else {}
     names = recipe.get("flavours", {})
     return sorted(names, key=lambda name: name != recipe.get("default_flavour"))
 
@@ -344,21 +344,23 @@ def method_recipe(method: str, flavour: str | None = None) -> tuple[str | None, 
             f"{method} has no flavour {flavour!r}; "
             + (f"it has {', '.join(known)}" if known else "it has only one set of settings")
         )
-    if method not in _recipe_names("methods"):
+    if method not in recipe_names("methods"):
         return None, {}
-    recipe = _recipe("methods", method)
+    recipe = read_recipe("methods", method)
     if not known:
         return None, recipe
     flavour = flavour or known[0]
     return flavour, recipe["flavours"][flavour]
 
 
-def _recipe_names(kind: str) -> list[str]:
+def recipe_names(kind: str) -> list[str]:
+    """Names of the recipes of a kind: benchmarks, methods or tables."""
     folder = resources.files("cprompt") / "recipes" / kind
     return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
 
 
-def _recipe(kind: str, name: str) -> dict[str, Any]:
+def read_recipe(kind: str, name: str) -> dict[str, Any]:
+    """One of the YAML files that come with the package."""
     text = (resources.files("cprompt") / "recipes" / kind / f"{name}.yaml").read_text("utf-8")
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded

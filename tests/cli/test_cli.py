@@ -27,7 +27,7 @@ from cprompt.experiment import CHECKPOINT
 from cprompt.experiment import run as run_experiment
 from cprompt.learner import Observer
 from cprompt.methods import METHODS
-from cprompt.record import load_record
+from cprompt.record import Record, load_record
 
 TINY = [
     *("--backbone", "test_vit"),
@@ -259,22 +259,31 @@ def test_an_interrupted_command_says_how_to_go_on(
 # --- show ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["selected", "given", "first"])
-def test_show_prints_the_matrix_of_a_mode(a_run: tuple[Path, str], mode: str) -> None:
-    folder, _ = a_run
-    record = load_record(folder)
-    for place in (folder, folder / "record.json"):
+@pytest.mark.parametrize(
+    ("mode", "rows"),
+    [
+        ("selected", ["1 80.0 80.0", "2 70.0 80.0 73.3", "3 50.0 60.0 33.3 50.0"]),
+        ("given", ["1 100.0 100.0", "2 90.0 100.0 93.3", "3 70.0 80.0 66.7 72.2"]),
+        ("first", ["1 30.0 30.0", "2 40.0 40.0 40.0", "3 30.0 20.0 33.3 27.8"]),
+    ],
+)
+def test_show_prints_the_settings_the_matrix_of_a_mode_and_the_metrics(
+    tmp_path: Path, hand_record: Record, mode: str, rows: list[str]
+) -> None:
+    hand_record.save(tmp_path)
+    for place in (tmp_path, tmp_path / "record.json"):
         printed = ok("show", str(place), "--mode", mode)
         assert printed.startswith(
-            "cprompt on shapes (shapes), finished: 3 of 3 tasks, 6 classes\n"
-            f"backbone test_vit (random:0, {record.backbone['fingerprint'][:12]})\n"
+            "cprompt on shapes (shapes), finished: 3 of 3 tasks, 5 classes\n"
+            "backbone test_vit (random:0, 0123456789ab)\n"
             "seeds: order 1993, init 1, data 1\n"
+            "time: training 61 s, evaluation 3 s\n"
+            "on cprompt 0, torch 2, cpu abacus, cpu_count 2\n"
         )
-        lines = [line.split() for line in printed.splitlines()]
-        cells = metrics.accuracy_matrix(record.matrix(mode))
-        for i, overall in enumerate(metrics.seen_accuracy(record.matrix(mode))):
-            row = [f"{value:.1f}" for value in cells[i, : i + 1]]
-            assert [str(i + 1), *row, f"{overall:.1f}"] in lines
+        lines = [squeezed(line).strip() for line in printed.splitlines()]
+        start = lines.index("after task on 1 on 2 on 3 all seen") + 1
+        assert lines[start : start + 3] == rows
+        assert "Last-acc 50.00" in lines
 
 
 def test_show_says_selected_unless_told(a_run: tuple[Path, str]) -> None:
@@ -289,7 +298,7 @@ def test_show_refuses_a_mode_that_was_not_measured(a_run: tuple[Path, str], main
     assert "Traceback" not in err
 
 
-def test_show_of_a_run_just_begun_prints_what_there_is(tmp_path: Path, hand_record: Any) -> None:
+def test_show_of_a_run_just_begun_prints_what_there_is(tmp_path: Path, hand_record: Record) -> None:
     hand_record.rows = []
     hand_record.save(tmp_path)
     printed = ok("show", str(tmp_path))
@@ -492,7 +501,7 @@ def test_an_error_about_a_name_that_looks_like_markup_says_the_name(main: Main) 
 
 
 def test_a_run_folder_that_looks_like_markup_is_printed_as_it_is(
-    tmp_path: Path, hand_record: Any
+    tmp_path: Path, hand_record: Record
 ) -> None:
     hand_record.dataset = "my [/b] photos"
     hand_record.save(tmp_path)

@@ -36,7 +36,8 @@ def _options(
     """Image classifiers that keep learning new classes, without keeping old images."""
 
 
-from cprompt.cli import demo, doctor, lists, run, show  # noqa: E402, F401  (each registers its command)
+# Each of these registers its command.
+from cprompt.cli import demo, doctor, lists, run, show, table  # noqa: E402, F401
 
 
 def main() -> None:

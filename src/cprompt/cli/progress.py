@@ -24,8 +24,12 @@ from cprompt.learner import Observer
 class ProgressBars(Observer):
     """An observer that draws one bar at a time: training with its losses, then evaluation."""
 
-    def __init__(self, label: str = "", console: Console | None = None) -> None:
+    def __init__(
+        self, label: str = "", console: Console | None = None, *, lines: bool = True
+    ) -> None:
+        """`lines` leaves a line for every task that is done."""
         self._n_tasks = 0
+        self._lines = lines
         self._label = f"{label} " if label else ""
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -81,6 +85,8 @@ class ProgressBars(Observer):
 
     def task_ends(self, task: int, summary: Mapping[str, float]) -> None:
         """Leave one line for the task that is done."""
+        if not self._lines:
+            return
         picked = summary.get("selection_accuracy")
         about_prompt = "" if picked is None else f", prompt picked right {picked:.1f} %"
         self._progress.console.print(

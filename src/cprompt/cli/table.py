@@ -1,0 +1,160 @@
+"""`cprompt table`: the paper's tables, ours beside the paper's."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from cprompt import resources
+from cprompt.backbone import FrozenViT, load_backbone
+from cprompt.cli import app
+from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
+from cprompt.cli.progress import ProgressBars
+from cprompt.config import BackboneConfig, RunConfig, benchmark_recipe
+from cprompt.data.base import Dataset
+from cprompt.errors import ConfigError
+from cprompt.experiment import run
+from cprompt.record import FILE, Record, load_record
+from cprompt.report import tables as render
+from cprompt.tables import (
+    PAPER_SEEDS,
+    Table,
+    TableSpec,
+    fill,
+    load_table,
+    row_config,
+    run_folder,
+    table_names,
+)
+
+
+class Format(str, Enum):
+    """How a table is printed."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+
+
+@app.command(
+    context_settings=SETTINGS_AFTER,
+    epilog="Tables: " + ", ".join([*table_names(), "resources"]) + ". Settings by dotted name "
+    "apply to every run: --execution.device cuda, --training.precision bf16.",
+)
+def table(
+    context: typer.Context,
+    name: str = typer.Argument(help="A table of the paper; see below."),
+    data: list[str] = typer.Option(
+        [], help="Folder of the pictures; where a table has several datasets, DATASET=FOLDER."
+    ),
+    backbone: str | None = typer.Option(None, help="Another frozen model than the paper's."),
+    weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
+    seeds: str = typer.Option(
+        ",".join(map(str, PAPER_SEEDS)), help="Seeds of class order, initialisation and data."
+    ),
+    small: bool = typer.Option(
+        False, "--small", help="Drawn pictures and the embedded backbone: minutes on a CPU."
+    ),
+    only_show: bool = typer.Option(False, "--only-show", help="Run nothing; show what there is."),
+    runs: Path = typer.Option(Path("runs"), help="Folder that runs are kept in."),
+    format: Format = typer.Option(Format.terminal, help="How to print the table."),
+) -> None:
+    """Run what a table of the paper still needs, and print it with the paper's own numbers."""
+    if name == "resources":
+        _print(resources.table(), format)
+        return
+    spec = load_table(name)
+    overrides = parse_settings(context.args)
+    overrides |= {
+        k: v
+        for k, v in (("backbone.name", backbone), ("backbone.weights", weights))
+        if v is not None
+    }
+    numbers = _seeds(seeds)
+    roots = {} if small else _roots(spec, data)
+
+    def configured(row: Any, benchmark: str, seed: int) -> RunConfig:
+        root = {"data.root": roots[benchmark]} if roots.get(benchmark) else {}
+        return row_config(row, benchmark, seed, small=small, overrides=root | overrides)
+
+    if not only_show:
+        configs = {
+            run_folder(c, runs): c
+            for row in spec.rows
+            for benchmark in spec.benchmarks
+            for seed in numbers
+            for c in [configured(row, benchmark, seed)]
+        }
+        _run_missing(configs)
+
+    def find(config: RunConfig) -> Record | None:
+        folder = run_folder(config, runs)
+        return load_record(folder) if (folder / FILE).exists() else None
+
+    _print(fill(spec, numbers, find, small=small, overrides=overrides), format)
+
+
+def _run_missing(configs: dict[Path, RunConfig]) -> None:
+    """Run or resume what is not finished; backbones and datasets are loaded once."""
+    console = Console(stderr=True)
+    missing = {
+        folder: config
+        for folder, config in configs.items()
+        if not ((folder / FILE).exists() and load_record(folder).finished)
+    }
+    backbones: dict[BackboneConfig, FrozenViT] = {}
+    datasets: dict[str, Dataset] = {}
+    for number, (folder, config) in enumerate(missing.items(), start=1):
+        b = config.backbone
+        if b not in backbones:
+            backbones[b] = load_backbone(b.name, b.weights, b.image_size)
+        key = repr((config.data, config.seeds.data if config.data.validation else None))
+        if key not in datasets:
+            datasets[key] = config.data.load(config.seeds.data)
+        label = f"[{number}/{len(missing)}] {config.method} {config.benchmark}"
+        with ProgressBars(label.replace("[", r"\["), console, lines=False) as bars:
+            run(
+                config,
+                folder,
+                resume=True,
+                observer=bars,
+                dataset=datasets[key],
+                backbone=backbones[b],
+            )
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds {text!r}: expected whole numbers, such as 1993,87") from None
+
+
+def _roots(spec: TableSpec, data: list[str]) -> dict[str, str]:
+    """Where each benchmark's pictures are, from FOLDER or DATASET=FOLDER."""
+    dataset_of = {b: str(benchmark_recipe(b)["data"]["dataset"]) for b in spec.benchmarks}
+    given: dict[str, str] = {}
+    for entry in data:
+        dataset, equals, folder = entry.partition("=")
+        if equals and dataset in dataset_of.values():
+            given[dataset] = folder
+        elif len(set(dataset_of.values())) == 1:
+            given[next(iter(dataset_of.values()))] = entry
+        else:
+            raise ConfigError(
+                f"--data {entry!r}: this table has several datasets; write DATASET=FOLDER with "
+                f"DATASET one of {', '.join(sorted(set(dataset_of.values())))}"
+            )
+    return {b: given[d] for b, d in dataset_of.items() if d in given}
+
+
+def _print(table: Table, format: Format) -> None:
+    if format is Format.terminal:
+        Console().print(render.to_rich(table))
+    else:
+        print(render.FORMATS[format.value](table), end="")

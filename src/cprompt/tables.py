@@ -1,0 +1,196 @@
+"""The paper's tables as lists of runs: what each row needs, and the numbers it shows.
+
+A table is a YAML file in recipes/tables. Rows name a method, a flavour and settings; runs are
+found by their settings, so a run that two tables need is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cprompt.config import RunConfig, flatten, merge, read_recipe, recipe_names, resolve
+from cprompt.errors import ConfigError
+from cprompt.methods import method_class
+from cprompt.metrics import mean_std
+from cprompt.record import Record
+from cprompt.settings import suggest
+
+PAPER_SEEDS = (1993, 87, 1013)
+"""The class orders of the released code."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: a method, its settings, and the paper's numbers in the order of the columns."""
+
+    label: str
+    method: str
+    flavour: str | None
+    mode: str
+    settings: Mapping[str, Any]
+    paper: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table shows; `columns` maps a metric's name to its heading."""
+
+    name: str
+    title: str
+    paper: str
+    benchmarks: tuple[str, ...]
+    columns: Mapping[str, str]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Ours as mean and std over the runs (std None for one run), and the paper's as printed."""
+
+    mean: float | None
+    std: float | None
+    runs: int
+    paper: str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A filled table: headings, rows of (label, cells), and what a reader must know beside it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    notes: tuple[str, ...]
+
+
+def table_names() -> list[str]:
+    """Every table that is a list of runs."""
+    return recipe_names("tables")
+
+
+def load_table(name: str) -> TableSpec:
+    """The table of that name."""
+    if name not in table_names():
+        raise ConfigError(f"no table {name!r}{suggest(name, table_names())}")
+    about = read_recipe("tables", name)
+    rows = tuple(
+        Row(
+            label=row["label"],
+            method=row.get("method", "cprompt"),
+            flavour=row.get("flavour"),
+            mode=row.get("mode", "selected"),
+            settings=row.get("set", {}),
+            paper=row.get("paper", {}),
+        )
+        for row in about["rows"]
+    )
+    return TableSpec(
+        name, about["title"], about["paper"], tuple(about["benchmarks"]), about["columns"], rows
+    )
+
+
+def row_config(
+    row: Row,
+    benchmark: str,
+    seed: int,
+    *,
+    small: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The run behind a row: one seed for class order, initialisation and data.
+
+    Methods that select a prompt are always measured with the right and the first prompt too, so
+    that tables about those find the same runs.
+    """
+    settings: dict[str, Any] = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
+    if method_class(row.method).selects_task:
+        settings["evaluation.modes"] = ["selected", "given", "first"]
+    if small:
+        settings |= flatten(_small(row.method, benchmark))
+    return resolve(
+        benchmark,
+        row.method,
+        row.flavour,
+        overrides={**settings, **row.settings, **(overrides or {})},
+    )
+
+
+def _small(method: str, benchmark: str) -> dict[str, Any]:
+    about = read_recipe(".", "small")
+    tasks = 1 if method == "joint" else about["tasks"][benchmark]
+    own = {"stream": {"tasks": tasks}, "method": about["methods"].get(method, {})}
+    return merge(about["common"], own)
+
+
+Find = Callable[[RunConfig], Record | None]
+"""Gives the record of a run, or None where it was not made."""
+
+
+def fill(
+    spec: TableSpec,
+    seeds: Sequence[int],
+    find: Find,
+    *,
+    small: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> Table:
+    """The table with our numbers from records and the paper's beside them."""
+    several = len(spec.benchmarks) > 1
+    columns = tuple(
+        f"{benchmark} {heading}" if several else heading
+        for benchmark in spec.benchmarks
+        for heading in spec.columns.values()
+    )
+    rows = []
+    backbones: set[str] = set()
+    flavours: set[str] = set()
+    for row in spec.rows:
+        cells = []
+        for benchmark in spec.benchmarks:
+            found = [
+                find(row_config(row, benchmark, seed, small=small, overrides=overrides))
+                for seed in seeds
+            ]
+            records = [record for record in found if record is not None and record.finished]
+            backbones |= {f"{r.backbone['name']} ({r.backbone['weights']})" for r in records}
+            paper = row.paper.get(benchmark, [None] * len(spec.columns))
+            for metric, printed in zip(spec.columns, paper, strict=True):
+                cells.append(_cell(records, metric, row.mode, printed))
+        if row.flavour:
+            flavours.add(f"{row.method} {row.flavour}")
+        rows.append((row.label, tuple(cells)))
+    notes = [
+        f"Ours: mean ± sample std over seeds {', '.join(map(str, seeds))} (class order, "
+        f"initialisation and data); backbone {', '.join(sorted(backbones)) or 'not run'}"
+        + (f"; flavours: {', '.join(sorted(flavours))}" if flavours else ""),
+        f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, augreg_in21k_ft_in1k).",
+    ]
+    if small:
+        notes.append(
+            "--small: drawn pictures and the embedded backbone stand in for the benchmark; "
+            "these numbers show that the path works and say nothing about the paper's."
+        )
+    return Table(spec.title, columns, tuple(rows), tuple(notes))
+
+
+def _cell(records: Sequence[Record], metric: str, mode: str, printed: Any) -> Cell:
+    """A metric over runs; `mode` asks for the numbers with the right or the first prompt."""
+    paper = None if printed is None else str(printed)
+    if metric == "selection_accuracy" and mode == "given":
+        values = [100.0 for _ in records]  # by definition
+    else:
+        name = metric if mode == "selected" else f"{metric}_{mode}"
+        summaries = [record.summary() for record in records]
+        values = [summary[name] for summary in summaries if name in summary]
+    if not values:
+        return Cell(None, None, 0, paper)
+    mean, std = mean_std(values)
+    return Cell(mean, std if len(values) > 1 else None, len(values), paper)
+
+
+def run_folder(config: RunConfig, parent: Path) -> Path:
+    """Where a table's run lives below `parent`."""
+    return parent / config.default_folder().relative_to("runs")
