@@ -282,6 +282,12 @@ def test_learning_rates_by_hand() -> None:
     assert [learning_rate(coda, e) for e in range(3)] == pytest.approx(
         [1, math.cos(0.2475 * math.pi), math.cos(0.495 * math.pi)]
     )
+    step = TrainingConfig(epochs=5, lr=0.2, schedule="step", milestones=(2, 4))
+    assert [learning_rate(step, e) for e in range(5)] == pytest.approx(
+        [0.2, 0.2, 0.02, 0.02, 0.002]
+    )
+    with pytest.raises(ConfigError, match="schedule step, and no other, needs them"):
+        TrainingConfig(milestones=(2,))
     constant = TrainingConfig(epochs=3, lr=0.3, schedule="constant")
     assert learning_rate(constant, 2) == 0.3
 

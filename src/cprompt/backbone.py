@@ -16,6 +16,7 @@ from typing import Any, Literal
 import timm
 import torch
 import torch.nn.functional as F
+from huggingface_hub import try_to_load_from_cache
 from safetensors.torch import load_file
 from timm.layers import Attention
 from timm.models.vision_transformer import Block, VisionTransformer, checkpoint_filter_fn
@@ -23,6 +24,8 @@ from torch import Tensor, nn
 
 from cprompt import assets
 from cprompt.errors import BackboneError
+
+PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
 Tap = Literal["pre_norm", "post_norm"]
 Precision = Literal["fp32", "bf16"]
@@ -212,10 +215,15 @@ def load_backbone(
 ) -> FrozenViT:
     """Build a frozen backbone.
 
-    `name` is an embedded backbone or a timm ViT. `weights` is None (the embedded file, or timm's
-    pre-trained weights of the tag in `name`), a local .safetensors or .pth file, or "random:SEED".
+    `name` is an embedded backbone, a timm ViT, or "auto": the paper's if its weights are on this
+    machine, else the embedded one. `weights` is None (the embedded file, or timm's pre-trained
+    weights of the tag in `name`), a local .safetensors or .pth file, or "random:SEED".
     `image_size` resizes the position embedding.
     """
+    if name == "auto":
+        if weights is not None:
+            raise BackboneError(f"weights {weights} need the name of their model, not 'auto'")
+        name = PAPER_BACKBONE if _is_cached(PAPER_BACKBONE) else next(iter(assets.EMBEDDED))
     if name in assets.EMBEDDED and weights is None:
         return _embedded(name, image_size)
     architecture, _, tag = name.partition(".")
@@ -273,6 +281,15 @@ def _with_tag(architecture: str, tag: str) -> str:
     raise BackboneError(
         f"{architecture} has {len(tags)} sets of weights; name one so that results say which "
         f"({known}), or pass --weights FILE"
+    )
+
+
+def _is_cached(tagged: str) -> bool:
+    """Whether timm would find these weights on this machine."""
+    repo = timm.get_pretrained_cfg(tagged).hf_hub_id
+    return bool(repo) and any(
+        isinstance(try_to_load_from_cache(repo, file), str)
+        for file in ("model.safetensors", "pytorch_model.bin")
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from cprompt.backbone import PAPER_BACKBONE
 from cprompt.data import load_dataset
 from cprompt.data.base import Dataset
 from cprompt.data.transforms import NORMALIZATIONS, RECIPES
@@ -28,8 +29,6 @@ from cprompt.learner import Seeds, TrainingConfig
 from cprompt.methods import method_class
 from cprompt.settings import check, from_mapping, setting, suggest, to_mapping
 from cprompt.stream import TaskStream, class_order, task_sizes
-
-PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,9 @@ class StreamConfig:
 class BackboneConfig:
     """Which frozen model."""
 
-    name: str = setting(PAPER_BACKBONE, "an embedded backbone, or a timm ViT with its weight tag")
+    name: str = setting(
+        PAPER_BACKBONE, "an embedded backbone, a timm ViT with its weight tag, or auto"
+    )
     weights: str | None = setting(None, "a local .safetensors or .pth file, or random:SEED")
     image_size: int | None = setting(None, "resize the position embedding to this picture size")
 

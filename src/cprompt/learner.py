@@ -31,8 +31,11 @@ class TrainingConfig:
     lr: float = setting(0.01, "initial learning rate")
     momentum: float = setting(0.9, "of sgd; adam uses betas 0.9 and 0.999")
     weight_decay: float = setting(5e-4, "L2 penalty on every trainable tensor")
-    schedule: Literal["cosine", "constant", "coda"] = setting(
-        "cosine", "learning rate by epoch: to zero, unchanged, or CODA-Prompt's cosine"
+    schedule: Literal["cosine", "constant", "step", "coda"] = setting(
+        "cosine", "learning rate by epoch: to zero, unchanged, by steps, or CODA-Prompt's cosine"
+    )
+    milestones: tuple[int, ...] | None = setting(
+        None, "with schedule step: epochs after which the rate falls to a tenth"
     )
     clip: float | None = setting(None, "largest norm of the whole gradient")
     precision: Literal["fp32", "bf16"] = setting("fp32", "of the backbone's arithmetic")
@@ -43,6 +46,11 @@ class TrainingConfig:
         check(self.lr > 0, f"lr {self.lr} must be positive")
         check(0 <= self.momentum < 1, f"momentum {self.momentum} must be in [0, 1)")
         check(self.weight_decay >= 0, f"weight_decay {self.weight_decay} must not be negative")
+        check(
+            (self.milestones is not None) == (self.schedule == "step"),
+            f"schedule {self.schedule} with milestones {self.milestones}: schedule step, and no "
+            "other, needs them",
+        )
         check(self.clip is None or self.clip > 0, f"clip {self.clip} must be positive")
 
 
@@ -256,6 +264,9 @@ def learning_rate(training: TrainingConfig, epoch: int) -> float:
     progress = epoch / training.epochs
     if training.schedule == "cosine":
         return training.lr * 0.5 * (1 + math.cos(math.pi * progress))
+    if training.schedule == "step":
+        passed = sum(epoch >= milestone for milestone in training.milestones or ())
+        return training.lr * 0.1**passed
     if training.schedule == "coda":
         last = max(training.epochs - 1, 1)
         return training.lr * math.cos(99 * math.pi * epoch / (200 * last))

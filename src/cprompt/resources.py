@@ -18,8 +18,8 @@ import timm
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from cprompt.backbone import FrozenViT
-from cprompt.config import PAPER_BACKBONE, resolve
+from cprompt.backbone import PAPER_BACKBONE, FrozenViT
+from cprompt.config import resolve
 from cprompt.methods import Method, create_method
 from cprompt.stream import task_sizes
 from cprompt.tables import Cell, Table

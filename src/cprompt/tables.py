@@ -121,7 +121,7 @@ def row_config(
 def _small(method: str, benchmark: str) -> dict[str, Any]:
     about = read_recipe(".", "small")
     tasks = 1 if method == "joint" else about["tasks"][benchmark]
-    own = {"stream": {"tasks": tasks}, "method": about["methods"].get(method, {})}
+    own = {"stream": {"tasks": tasks}, **about["methods"].get(method, {})}
     return merge(about["common"], own)
 
 

@@ -39,7 +39,7 @@ def demo(
     start = time.monotonic()
     console = Console()
     overrides = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
-    settings = {name: resolve("shapes", name, overrides=overrides) for name in METHODS}
+    settings = {name: resolve("demo", name, overrides=overrides) for name in METHODS}
     first = settings["cprompt"]
     backbone = load_backbone(first.backbone.name)
     dataset = first.data.load(seed)

@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from cprompt.assets import EMBEDDED
+from cprompt.backbone import PAPER_BACKBONE
 from cprompt.cli import app
 from cprompt.config import (
-    PAPER_BACKBONE,
     PARTS,
     benchmark_recipe,
     benchmarks,
@@ -83,6 +83,7 @@ def _backbones() -> Table:
             note = "timm, the paper's" if name == PAPER_BACKBONE else "timm"
             table.add_row(name, note)
     table.add_row("any other timm ViT with a class token", "timm by tag, or --weights FILE")
+    table.add_row("auto", "the paper's if its weights are on this machine, else the embedded one")
     return table
 
 

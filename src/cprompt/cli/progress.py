@@ -88,11 +88,12 @@ class ProgressBars(Observer):
         if not self._lines:
             return
         picked = summary.get("selection_accuracy")
-        about_prompt = "" if picked is None else f", prompt picked right {picked:.1f} %"
+        about_prompt = "" if picked is None else f", right prompt picked {picked:.0f} %"
         self._progress.console.print(
-            f"{self._label}task {task + 1}/{self._n_tasks}: accuracy over all classes seen "
+            f"{self._label}task {task + 1}/{self._n_tasks}: accuracy on all classes so far "
             f"{summary['last_accuracy']:.1f} %{about_prompt}",
             highlight=False,
+            soft_wrap=True,
         )
 
     def _new_bar(self, description: str, total: int, done: int) -> None:

@@ -90,7 +90,8 @@ def demo_page(records: Mapping[str, Record], examples: Sequence[Example], second
                 )
             ),
             html.text("h2", "Some test pictures, at the end"),
-            f'<div class="strip">{"".join(_example(e) for e in examples)}</div>',
+            html.text("p", "A column is a batch. ✓ right, ✗ wrong, after the last batch."),
+            _strip(examples, stream.n_tasks),
             "<footer>"
             + html.text(
                 "p",
@@ -113,6 +114,16 @@ def _first_task(record: Record) -> tuple[float, float]:
 
 def _seeds(record: Record) -> str:
     return ", ".join(f"{name} {value}" for name, value in record.config["seeds"].items())
+
+
+def _strip(examples: Sequence[Example], n_tasks: int) -> str:
+    """Pictures in columns, one a batch; as many of each batch."""
+    layout = (
+        f"grid-template-columns: repeat({n_tasks}, minmax(7rem, 1fr)); "
+        f"grid-template-rows: repeat({len(examples) // n_tasks}, auto)"
+    )
+    pictures = "".join(_example(e) for e in examples)
+    return f'<div class="strip" style="{layout}">{pictures}</div>'
 
 
 def _example(example: Example) -> str:

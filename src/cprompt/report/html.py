@@ -24,7 +24,7 @@ p { margin: .4rem 0 .9rem; max-width: 46rem; }
 .row { display: flex; flex-wrap: wrap; gap: 1.25rem; align-items: flex-start; }
 figure { margin: 0; padding: 1rem; border: 1px solid var(--line); border-radius: .6rem;
   background: var(--card); flex: 1 1 20rem; min-width: 0; }
-figure svg { display: block; width: 100%; height: auto; max-width: 42rem; }
+figure svg { display: block; max-width: 100%; height: auto; }
 figcaption { margin-top: .6rem; }
 .number { flex: 1 1 12rem; padding: 1rem 1.25rem; border: 1px solid var(--line);
   border-radius: .6rem; background: var(--card); }
@@ -32,7 +32,7 @@ figcaption { margin-top: .6rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
-.strip { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .8rem; }
+.strip { display: grid; grid-auto-flow: column; gap: .8rem; overflow-x: auto; }
 .picture { border: 1px solid var(--line); border-radius: .5rem; overflow: hidden;
   background: var(--card); font-size: .82rem; line-height: 1.35; }
 .picture img { display: block; width: 100%; image-rendering: pixelated; }
