@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import types
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cprompt.assets import EMBEDDED
 from cprompt.backbone import load_backbone
 from cprompt.experiment import load_method
 from cprompt.methods import METHODS
@@ -47,6 +49,22 @@ def test_the_worked_example_of_a_method_runs(
     with torch.inference_mode():
         alone = torch.cat([method(image[None]) for image in images])
         torch.testing.assert_close(method(images), alone, rtol=1e-5, atol=1e-5)
+
+
+def test_the_model_card_says_what_the_record_says() -> None:
+    """Every number of the card's result table stands in the JSON beside the weights."""
+    card = (ROOT / "docs/backbone.md").read_text("utf-8")
+    about = json.loads(
+        EMBEDDED["vit_micro_patch8_64.tiny_imagenet"].path.with_suffix(".json").read_text()
+    )
+    probe = about["cifar100_probe"]
+    results = re.findall(r"^\| .* \| ([\d.]+) % \|$", card, re.MULTILINE)
+    assert results == [
+        str(about["training"]["val_top1"]),
+        str(probe["nearest_class_mean_after_norm"]),
+        str(probe["linear_probe_after_norm"]),
+    ]
+    assert f"{about['training']['parameters']:,} parameters" in card
 
 
 @pytest.mark.parametrize(

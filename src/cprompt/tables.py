@@ -150,22 +150,22 @@ def fill(
     for row in spec.rows:
         cells = []
         for benchmark in spec.benchmarks:
-            found = [
-                find(row_config(row, benchmark, seed, small=small, overrides=overrides))
-                for seed in seeds
+            configs = [
+                row_config(row, benchmark, seed, small=small, overrides=overrides) for seed in seeds
             ]
+            flavours |= {f"{c.method} {c.flavour}" for c in configs if c.flavour}
+            found = [find(config) for config in configs]
             records = [record for record in found if record is not None and record.finished]
             backbones |= {f"{r.backbone['name']} ({r.backbone['weights']})" for r in records}
             paper = row.paper.get(benchmark, [None] * len(spec.columns))
             for metric, printed in zip(spec.columns, paper, strict=True):
                 cells.append(_cell(records, metric, row.mode, printed))
-        if row.flavour:
-            flavours.add(f"{row.method} {row.flavour}")
         rows.append((row.label, tuple(cells)))
     notes = [
         f"Ours: mean ± sample std over seeds {', '.join(map(str, seeds))} (class order, "
         f"initialisation and data); backbone {', '.join(sorted(backbones)) or 'not run'}"
-        + (f"; flavours: {', '.join(sorted(flavours))}" if flavours else ""),
+        + (f"; flavours: {', '.join(sorted(flavours))}" if flavours else "")
+        + ".",
         f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, augreg_in21k_ft_in1k).",
     ]
     if small:
@@ -178,6 +178,8 @@ def fill(
 
 def _cell(records: Sequence[Record], metric: str, mode: str, printed: Any) -> Cell:
     """A metric over runs; `mode` asks for the numbers with the right or the first prompt."""
+    if isinstance(printed, float):  # YAML made 73.1 of 73.10
+        printed = f"{printed:.2f}"
     paper = None if printed is None else str(printed)
     if metric == "selection_accuracy" and mode == "given":
         values = [100.0 for _ in records]  # by definition

@@ -41,7 +41,7 @@ def demo(
     overrides = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
     settings = {name: resolve("demo", name, overrides=overrides) for name in METHODS}
     first = settings["cprompt"]
-    backbone = load_backbone(first.backbone.name)
+    backbone = load_backbone(first.backbone.name, first.backbone.weights, first.backbone.image_size)
     dataset = first.data.load(seed)
     stream = first.stream.build(len(dataset.classes), seed)
     console.print(

@@ -20,6 +20,7 @@ from cprompt.errors import ConfigError
 from cprompt.experiment import run
 from cprompt.record import FILE, Record, load_record
 from cprompt.report import tables as render
+from cprompt.settings import suggest
 from cprompt.tables import (
     PAPER_SEEDS,
     Table,
@@ -30,6 +31,8 @@ from cprompt.tables import (
     run_folder,
     table_names,
 )
+
+TABLES = [*table_names(), "resources"]
 
 
 class Format(str, Enum):
@@ -43,7 +46,7 @@ class Format(str, Enum):
 
 @app.command(
     context_settings=SETTINGS_AFTER,
-    epilog="Tables: " + ", ".join([*table_names(), "resources"]) + ". Settings by dotted name "
+    epilog="Tables: " + ", ".join(TABLES) + ". Settings by dotted name "
     "apply to every run: --execution.device cuda, --training.precision bf16.",
 )
 def table(
@@ -65,16 +68,15 @@ def table(
     format: Format = typer.Option(Format.terminal, help="How to print the table."),
 ) -> None:
     """Run what a table of the paper still needs, and print it with the paper's own numbers."""
+    if name not in TABLES:
+        raise ConfigError(f"no table {name!r}{suggest(name, TABLES)}")
+    overrides = parse_settings(context.args)
     if name == "resources":
         _print(resources.table(), format)
         return
     spec = load_table(name)
-    overrides = parse_settings(context.args)
-    overrides |= {
-        k: v
-        for k, v in (("backbone.name", backbone), ("backbone.weights", weights))
-        if v is not None
-    }
+    short = {"backbone.name": backbone, "backbone.weights": weights}
+    overrides = {k: v for k, v in short.items() if v is not None} | overrides
     numbers = _seeds(seeds)
     roots = {} if small else _roots(spec, data)
 
@@ -155,6 +157,7 @@ def _roots(spec: TableSpec, data: list[str]) -> dict[str, str]:
 
 def _print(table: Table, format: Format) -> None:
     if format is Format.terminal:
-        Console().print(render.to_rich(table))
+        console = Console()
+        console.print(render.to_rich(table, console.width))
     else:
         print(render.FORMATS[format.value](table), end="")

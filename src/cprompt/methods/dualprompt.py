@@ -14,7 +14,7 @@ from cprompt.methods import segments
 from cprompt.methods.base import Method, register
 from cprompt.methods.drawing import under_drawn_prompts
 from cprompt.methods.heads import ConsistentHeads
-from cprompt.methods.l2p import QueryKeyConfig
+from cprompt.methods.l2p import QueryKeyConfig, vote
 from cprompt.methods.segments import SegmentsConfig
 from cprompt.selection import KeysPer, PromptKeys
 from cprompt.settings import check, setting
@@ -70,6 +70,7 @@ class DualPrompt(Method):
 
     def __init__(self, backbone: FrozenViT, config: DualPromptConfig) -> None:
         super().__init__(backbone, config)
+        config.warn_if_batchwise(self.name)
         self.g_layers, self.e_layers = _place(config, backbone)
         parts = 2 if config.prompting == "prefix" else 1
         g_shape = (len(self.g_layers), parts, config.g_length, backbone.dim)
@@ -143,13 +144,20 @@ class DualPrompt(Method):
 
     def choose(self, images: Tensor) -> Tensor:
         """The task, among those seen, whose key is nearest to the query."""
-        return self.keys.choose(self.query(self.backbone.embed(images)))
+        return self.select(self.query(self.backbone.embed(images)))
+
+    def select(self, query: Tensor) -> Tensor:
+        """The task (B,) of each query (B, D); with `batchwise`, that of most of them for all."""
+        chosen = self.keys.choose(query)
+        if self.config.batchwise:
+            chosen = vote(chosen, self.n_tasks, winners=1).expand_as(chosen)
+        return chosen
 
     def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
         """Logits of all heads under the chosen, or given, task's E-prompt: (B, classes seen)."""
         embedded = self.backbone.embed(images)
         if task is None:
-            task = self.keys.choose(self.query(embedded))
+            task = self.select(self.query(embedded))
         logits: Tensor = self.heads(self.feature(embedded, self.e_prompts.all()[task]))
         return logits
 

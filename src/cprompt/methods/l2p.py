@@ -33,6 +33,9 @@ class QueryKeyConfig(ConsistencyConfig):
         None, "bounds of new prompts and keys; empty: ±1/√D for prompts, orthonormal keys"
     )
     head_init: Literal["kaiming", "zero"] = setting("kaiming", "weights of a new head")
+    batchwise: bool = setting(
+        False, "all pictures of a batch use the prompts most of them choose; leaks at test"
+    )
 
     def __post_init__(self) -> None:
         ConsistencyConfig.__post_init__(self)
@@ -62,6 +65,25 @@ class QueryKeyConfig(ConsistencyConfig):
             assert heads.weight.current is not None
             nn.init.zeros_(heads.weight.current)
 
+    def warn_if_batchwise(self, method: str) -> None:
+        """Say what `batchwise` does to test accuracies, where it is on."""
+        if self.batchwise:
+            warnings.warn(
+                f"{method} with batchwise: a picture's answer depends on its batch. Test pictures "
+                "of one task in one batch tell each other their task, so accuracies are too high; "
+                "set method.batchwise false for numbers that hold for single pictures",
+                stacklevel=3,
+            )
+
+
+def vote(choices: Tensor, candidates: int, winners: int) -> Tensor:
+    """The `winners` numbers below `candidates` most frequent in `choices`, smaller of equals first.
+
+    The batchwise selection of the released code of L2P and DualPrompt.
+    """
+    votes = torch.bincount(choices.flatten(), minlength=candidates)
+    return votes.argsort(descending=True, stable=True)[:winners]
+
 
 @dataclass(frozen=True)
 class L2PConfig(QueryKeyConfig, SegmentsConfig):
@@ -71,9 +93,6 @@ class L2PConfig(QueryKeyConfig, SegmentsConfig):
     top_n: int = setting(1, "prompts used for a picture")
     readout: Literal["cls", "prompts"] = setting(
         "cls", "heads read the class token, or the mean of the prompts' own output tokens"
-    )
-    batchwise: bool = setting(
-        False, "all pictures of a batch use the prompts most of them choose; leaks at test"
     )
 
     def __post_init__(self) -> None:
@@ -105,13 +124,7 @@ class L2P(Method):
 
     def __init__(self, backbone: FrozenViT, config: L2PConfig) -> None:
         super().__init__(backbone, config)
-        if config.batchwise:
-            warnings.warn(
-                "l2p with batchwise: a picture's answer depends on its batch. Test pictures of "
-                "one task in one batch tell each other their task, so accuracies are too high; "
-                "set method.batchwise false for numbers that hold for single pictures",
-                stacklevel=2,
-            )
+        config.warn_if_batchwise(self.name)
         self.layers = segments.place(config, backbone)
         shape = (config.pool, len(self.layers), config.length, backbone.dim)
         self.pool = nn.Parameter(torch.zeros(shape))
@@ -140,8 +153,7 @@ class L2P(Method):
         """The prompts (B, N) of each picture, given its similarities (B, M) to all keys."""
         chosen = similarity.topk(self.config.top_n).indices
         if self.config.batchwise:
-            votes = F.one_hot(chosen, self.config.pool).sum((0, 1))
-            winners = votes.argsort(descending=True, stable=True)[: self.config.top_n]
+            winners = vote(chosen, self.config.pool, self.config.top_n)
             chosen = winners.expand(len(similarity), -1)
         return chosen
 

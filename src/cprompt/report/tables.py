@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import rich.box
+import rich.console
 import rich.table
+from rich.text import Text
 
 from cprompt.tables import Cell, Table
 
@@ -26,59 +29,105 @@ def paper(cell: Cell) -> str:
     return cell.paper or DASH
 
 
-def headings(table: Table) -> list[str]:
-    """The first column, then each metric twice: ours and the paper's."""
-    return ["", *(f"{c} {whose}" for c in table.columns for whose in ("(ours)", "(paper)"))]
+class Column(NamedTuple):
+    """One printed column; `whose` is ours or paper, or empty where the paper has no such number."""
+
+    metric: str
+    whose: str
+    texts: list[str]
+
+    @property
+    def heading(self) -> str:
+        """The metric and, where both are shown, whose numbers these are."""
+        return f"{self.metric} ({self.whose})" if self.whose else self.metric
 
 
-def lines(table: Table) -> list[list[str]]:
-    """The rows as text."""
-    return [
-        [label, *(text for cell in cells for text in (ours(cell), paper(cell)))]
-        for label, cells in table.rows
-    ]
+def printed(table: Table) -> list[list[Column]]:
+    """The columns of each metric: ours and the paper's, or ours alone if no row has the paper's."""
+    groups = []
+    for i, metric in enumerate(table.columns):
+        cells = [row[i] for _, row in table.rows]
+        mine = [ours(cell) for cell in cells]
+        if any(cell.paper for cell in cells):
+            theirs = [paper(cell) for cell in cells]
+            groups.append([Column(metric, "ours", mine), Column(metric, "paper", theirs)])
+        else:
+            groups.append([Column(metric, "", mine)])
+    return groups
 
 
-def to_rich(table: Table) -> rich.table.Table:
-    """For a terminal; the paper's numbers dimmed."""
-    shown = rich.table.Table(
-        title=table.title,
-        title_justify="left",
-        caption="\n".join(table.notes),
-        caption_justify="left",
-        box=rich.box.SIMPLE_HEAD,
-    )
-    shown.add_column("", overflow="fold")
-    for column in table.columns:
-        shown.add_column(column, justify="right", no_wrap=True)
-        shown.add_column("paper", justify="right", style="dim", no_wrap=True)
-    for line in lines(table):
-        shown.add_row(*line)
-    return shown
+def to_rich(table: Table, width: int) -> rich.console.Group:
+    """For a terminal of `width` characters; the paper's numbers dimmed.
+
+    Metrics that do not fit beside the first ones go below them, beside the labels again, so that
+    no number is cut off.
+    """
+    parts: list[list[Column]] = [[]]
+    for group in printed(table):
+        if parts[-1] and _width(table, [*parts[-1], *group]) > width:
+            parts.append([])
+        parts[-1] += group
+    blocks = [_block(table, columns) for columns in parts]
+    notes = Text("\n".join(table.notes), style="table.caption")
+    return rich.console.Group(Text(table.title, style="table.title"), *blocks, notes)
+
+
+def _width(table: Table, columns: Sequence[Column]) -> int:
+    """Characters that a block with these columns takes, its longest heading words unbroken."""
+    labels = max(len(label) for label, _ in table.rows)
+    return 1 + sum(3 + n for n in [labels, *map(_narrowest, columns)])
+
+
+def _narrowest(column: Column) -> int:
+    return max(map(len, [*_short(column).split(), *column.texts]))
+
+
+def _short(column: Column) -> str:
+    return "paper" if column.whose == "paper" else column.metric
+
+
+def _block(table: Table, columns: Sequence[Column]) -> rich.table.Table:
+    block = rich.table.Table(box=rich.box.SIMPLE_HEAD)
+    block.add_column("", overflow="fold")
+    for column in columns:
+        style = "dim" if column.whose == "paper" else ""
+        block.add_column(_short(column), justify="right", style=style, width=_narrowest(column))
+    for i, (label, _) in enumerate(table.rows):
+        block.add_row(Text(label), *(column.texts[i] for column in columns))
+    return block
 
 
 def to_markdown(table: Table) -> str:
     """A pipe table with title and notes."""
-    head = headings(table)
+    head, *lines = _lines(table)
     rule = ["---", *["---:"] * (len(head) - 1)]
-    body = [head, rule, *lines(table)]
-    text = "\n".join("| " + " | ".join(cells) + " |" for cells in body)
+    text = "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *lines])
     notes = "\n".join(f"{note}  " for note in table.notes)
     return f"**{table.title}**\n\n{text}\n\n{notes}\n"
 
 
 def to_latex(table: Table) -> str:
     """A booktabs table; the paper's columns in grey."""
-    head = " & ".join(_tex(h) for h in headings(table))
-    body = "\n".join(" & ".join(_tex(text) for text in line) + r" \\" for line in lines(table))
-    layout = "l" + r"r>{\color{gray}}r" * len(table.columns)
+    head, *body = (" & ".join(map(_tex, line)) + r" \\" for line in _lines(table))
+    grey = [column.whose == "paper" for group in printed(table) for column in group]
+    layout = "l" + "".join(r">{\color{gray}}r" if g else "r" for g in grey)
     caption = _tex(f"{table.title}. {' '.join(table.notes)}")
+    rows = "\n".join(body)
     return (
         "% needs booktabs, array and xcolor\n"
         f"\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n\\begin{{tabular}}{{{layout}}}\n"
-        f"\\toprule\n{head} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+        f"\\toprule\n{head}\n\\midrule\n{rows}\n\\bottomrule\n\\end{{tabular}}\n"
         "\\end{table}\n"
     )
+
+
+def _lines(table: Table) -> list[list[str]]:
+    """The headings, then the rows, as text; the first column holds the labels."""
+    columns = [column for group in printed(table) for column in group]
+    rows = [
+        [label, *(column.texts[i] for column in columns)] for i, (label, _) in enumerate(table.rows)
+    ]
+    return [["", *(column.heading for column in columns)], *rows]
 
 
 def to_csv(table: Table) -> str:
@@ -101,17 +150,19 @@ FORMATS: dict[str, Callable[[Table], str]] = {
     "csv": to_csv,
 }
 
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "±": r"$\pm$",
+        "–": "--",
+        "×": r"$\times$",
+    }
+)
+
 
 def _tex(text: str) -> str:
-    for plain, escaped in (
-        ("\\", r"\textbackslash{}"),
-        ("&", r"\&"),
-        ("%", r"\%"),
-        ("_", r"\_"),
-        ("#", r"\#"),
-        ("±", r"$\pm$"),
-        ("–", "--"),
-        ("×", r"$\times$"),
-    ):
-        text = text.replace(plain, escaped)
-    return text
+    """Text that LaTeX prints as it stands."""
+    return text.translate(_TEX)

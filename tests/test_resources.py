@@ -1,0 +1,156 @@
+"""What methods cost: the paper's convention to its printed digits, and honest counts by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import timm
+
+from cprompt import resources
+from cprompt.backbone import FrozenViT
+from cprompt.methods import create_method
+from cprompt.report.tables import to_markdown
+from cprompt.resources import Cost, measure, paper_costs
+
+# --- the paper's convention ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "flops"),
+    [
+        ("cprompt", "0.92", "23.62"),
+        ("esn", "30.49", "23.97"),
+        ("l2p", "0.78", "23.62"),
+        ("dualprompt", "0.44", "23.62"),
+        ("coda", "89.79", "33.77"),
+    ],
+)
+def test_the_papers_table_comes_out_to_the_printed_digit(
+    method: str, parameters: str, flops: str
+) -> None:
+    counted = paper_costs()[method]
+    assert (f"{counted[0] / 1e6:.2f}", f"{counted[1] / 1e9:.2f}") == (parameters, flops)
+    assert resources.PAPER[method] == (parameters, flops)
+
+
+def test_the_papers_counts_are_these_whole_numbers() -> None:
+    costs = paper_costs()
+    assert costs["cprompt"] == (918_528, 23_620_234_752)
+    assert costs["esn"] == (30_490_564, 23_974_245_524)
+    assert costs["coda"] == (89_789_380, 33_765_210_820)
+    assert costs["l2p"] == (783_360, 23_620_234_752)
+    assert costs["dualprompt"] == (437_760, 23_620_234_752)
+
+
+def test_the_papers_counter_worked_by_hand() -> None:
+    """Two tokens of dimension 3: layers 3→9, 3→3, 3→12, 12→3 with bias, two norms, GELU twice."""
+    linear = 2 * (3 * 9 + 9 + 3 * 3 + 3 + 3 * 12 + 12 + 12 * 3 + 3)
+    assert resources.paper_block(2, 3) == linear + 2 * (2 * 3) + 2 * (2 * 12)
+    assert resources.paper_embedding() == 115_756_032
+    assert resources.paper_plain_pass() == 16_882_530_048
+
+
+# --- honest counts ------------------------------------------------------------------------------
+
+D, DEPTH, HIDDEN, PATCHES = 64, 6, 192, 9
+"""timm's test ViT at 48 pixels: patches of 16, an MLP three times as wide."""
+
+
+def plain(tokens: int) -> int:
+    """Multiply-adds of a block: query, key, value; scores and their sums; projection; MLP."""
+    return 3 * tokens * D * D + 2 * tokens * tokens * D + tokens * D * D + 2 * tokens * D * HIDDEN
+
+
+EMBED = PATCHES * D * 3 * 16 * 16
+N = 1 + PATCHES
+
+
+def vit_parameters() -> int:
+    embed = 3 * 16 * 16 * D + D + D + N * D  # patches, class token, positions
+    linear = D * 3 * D + 3 * D + D * D + D + D * HIDDEN + HIDDEN + HIDDEN * D + D
+    return embed + DEPTH * (linear + 2 * 2 * D) + 2 * D
+
+
+def test_the_formulas_speak_of_the_backbone_used_here(backbone: FrozenViT) -> None:
+    vit: Any = backbone.vit
+    assert (backbone.dim, backbone.depth, vit.patch_embed.num_patches) == (D, DEPTH, PATCHES)
+    assert vit.blocks[0].mlp.fc1.out_features == HIDDEN
+    assert sum(p.numel() for p in vit.parameters()) == vit_parameters()
+
+
+def cost(backbone: FrozenViT, method: str, sizes: tuple[int, ...], **settings: Any) -> Cost:
+    return measure(create_method(method, backbone, settings), sizes)
+
+
+def test_a_plain_pass_costs_what_the_formula_says_attention_included(backbone: FrozenViT) -> None:
+    """SLCA answers by one pass through its copy of the model and one head over all classes."""
+    found = cost(backbone, "slca", (3, 2))
+    assert found.macs == EMBED + DEPTH * plain(N) + 5 * D
+    assert found.trained == vit_parameters() + 2 * (D + 1)
+    heads = 2 * 5 * (D + 1)  # the tasks' and the aligned one
+    assert found.stored == vit_parameters() + heads + 5 * (D + D * D)
+
+
+def test_a_prompted_pass_counts_the_prompt_s_tokens(backbone: FrozenViT) -> None:
+    found = cost(backbone, "finetune", (3, 2), length=4)
+    prompted = 2 * plain(N + 4) + 4 * plain(N + 8)  # segments join before blocks 0 and 2
+    assert found == Cost(
+        stored=2 * 4 * D + 5 * (D + 1),
+        trained=2 * 4 * D + 5 * (D + 1),
+        macs=EMBED + prompted + 5 * D,
+    )
+
+
+def test_cprompt_pays_for_the_query_too_and_stores_no_auxiliary_head(backbone: FrozenViT) -> None:
+    found = cost(backbone, "cprompt", (3, 1, 2), length=4)
+    prompted = 2 * plain(N + 4) + 4 * plain(N + 8)
+    keys_and_heads = 6 * D + 6 * D
+    assert found.macs == EMBED + DEPTH * plain(N) + prompted + keys_and_heads
+    assert found.stored == 3 * 2 * 4 * D + 6 * D + 6 * (D + 1)
+    # Of the last task: prompt, keys, head and auxiliary head.
+    assert found.trained == 2 * 4 * D + 2 * D + 2 * 2 * (D + 1)
+
+
+def test_prefixes_lengthen_attention_but_not_the_sequence(backbone: FrozenViT) -> None:
+    settings = {"prompting": "prefix", "g_length": 3, "e_length": 5}
+    found = cost(backbone, "dualprompt", (2, 2), g_layers=[0], e_layers=[2, 3], **settings)
+    extra = 2 * N * D * (3 + 5 + 5)  # keys and values that all tokens attend to
+    keys_and_heads = 2 * D + 4 * D
+    assert found.macs == EMBED + 2 * DEPTH * plain(N) + extra + keys_and_heads
+    prompts = 2 * 3 * D + 2 * (2 * 2 * 5 * D)
+    assert found.stored == prompts + 2 * D + 4 * (D + 1)
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def test_the_table_has_the_replayed_and_the_honest_counts_of_every_method(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the test ViT, so that nothing large is built; the paper's columns come by formula."""
+    asked = []
+
+    def small(name: str, **options: Any) -> Any:
+        asked.append(name)
+        return create_model("test_vit", num_classes=0, img_size=48)
+
+    create_model = timm.create_model
+    monkeypatch.setattr(resources.timm, "create_model", small)
+    table = resources.table()
+    assert asked == ["vit_base_patch16_224"]
+    rows = dict(table.rows)
+    assert list(rows) == list(resources.LABELS.values())
+    for method, label in resources.LABELS.items():
+        cells = rows[label]
+        assert (cells[0].paper, cells[1].paper) == resources.PAPER.get(method, (None, None))
+        for cell in cells[:2]:
+            assert (f"{cell.mean:.2f}" if cell.mean is not None else None) == cell.paper
+        assert all(cell.mean and cell.paper is None and cell.std is None for cell in cells[2:])
+    prompted = 2 * plain(N + 50) + 4 * plain(N + 100)
+    (stored, trained, macs) = (cell.mean for cell in rows["CPrompt"][2:])
+    assert stored == pytest.approx((10 * 100 * D + 196 * D + 196 * (D + 1)) / 1e6)
+    assert trained == pytest.approx((100 * D + 16 * D + 2 * 16 * (D + 1)) / 1e6)
+    assert macs == pytest.approx((EMBED + DEPTH * plain(N) + prompted + 2 * 196 * D) / 1e9)
+    head = to_markdown(table).splitlines()[2]
+    assert "| FLOPs, paper's convention (G) (paper) | stored (M) | trained per task (M) |" in head
