@@ -114,3 +114,13 @@ def test_splitting_by_task_pads_small_tasks() -> None:
     rows = split_by_task(torch.arange(8.0)[None], SIZES)[0]
     inf = float("-inf")
     assert rows.tolist() == [[0, 1, 2, inf], [3, inf, inf, inf], [4, 5, 6, 7]]
+
+
+def test_what_was_first_used_in_inference_mode_can_be_trained_with() -> None:
+    sizes = (2, 5, 1)  # a table of columns that no other test has made
+    with torch.inference_mode():
+        split_by_task(torch.zeros(1, 8), sizes)
+    old = torch.randn(2, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    ccl_loss(old, sizes, torch.zeros(2, 2), tau=2.0, margin=9.0).backward()
+    assert old.grad is not None
+    assert old.grad.any()

@@ -26,7 +26,9 @@ def _columns_by_task(sizes: tuple[int, ...], device: torch.device) -> Tensor:
         empty = [sum(sizes)] * (max(sizes) - size)
         rows.append([*range(start, start + size), *empty])
         start += size
-    return torch.tensor(rows, device=device)
+    # An evaluation may be the first to ask; training must be able to use the same tensor.
+    with torch.inference_mode(False):
+        return torch.tensor(rows, device=device)
 
 
 def split_by_task(logits: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from cprompt.assets import EMBEDDED
 from cprompt.backbone import FrozenViT, load_backbone
 from cprompt.checkpoint import load_checkpoint, save_checkpoint
 from cprompt.config import resolve
+from cprompt.data.base import Dataset, ImageSet
 from cprompt.experiment import CHECKPOINT, run
 from cprompt.learner import Observer
 from cprompt.methods import METHODS, Method, create_method
+from cprompt.methods.base import Batches as BatchesOfATask
 from cprompt.methods.base import rebuild
+from cprompt.record import Record, load_record
 from cprompt.seeds import generator
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -40,8 +48,8 @@ def sizes_of(name: str) -> tuple[int, ...]:
     return (sum(SIZES),) if name == "joint" else SIZES
 
 
-def pictures(n: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, 3, 48, 48, generator=torch.Generator().manual_seed(seed))
+def pictures(n: int, seed: int = 0, side: int = 48) -> Tensor:
+    return torch.randn(n, 3, side, side, generator=torch.Generator().manual_seed(seed))
 
 
 class Batches:
@@ -49,12 +57,15 @@ class Batches:
 
     def __init__(self, method: Method) -> None:
         self.first, self.n = method.known, method.task_sizes[-1]
+        self.side = method.backbone.image_size[0]
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for seed in (1, 2):
-            yield pictures(2 * self.n, seed), self.first + torch.arange(2 * self.n) % self.n
+            images = pictures(2 * self.n, seed, self.side)
+            yield images, self.first + torch.arange(2 * self.n) % self.n
 
 
+@functools.cache  # tests only look at it
 def trained(name: str, backbone: FrozenViT, close_last: bool = True) -> Method:
     """The method after a few steps on each of three unequal tasks."""
     method = create_method(name, backbone, SMALL.get(name, {}))
@@ -77,6 +88,14 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(
+    scope="module", params=[("test_vit", "random:0", 48), tuple(EMBEDDED)], ids=["test_vit", "own"]
+)
+def either(request: pytest.FixtureRequest) -> FrozenViT:
+    """timm's test model with random weights, and the trained one that comes with the package."""
+    return load_backbone(*request.param)
+
+
 def test_the_backbone_is_never_changed(name: str) -> None:
     backbone = load_backbone("test_vit", "random:0", 48)
     before = {n: t.clone() for n, t in backbone.state_dict().items()}
@@ -87,17 +106,17 @@ def test_the_backbone_is_never_changed(name: str) -> None:
     assert not any(n.startswith("backbone") for n in method.state_dict())
 
 
-def test_logits_cover_the_classes_seen_and_no_more(name: str, backbone: FrozenViT) -> None:
-    method = trained(name, backbone)
+def test_logits_cover_the_classes_seen_and_no_more(name: str, either: FrozenViT) -> None:
+    method = trained(name, either)
     with torch.no_grad():
-        logits = method(pictures(4))
+        logits = method(pictures(4, side=either.image_size[0]))
     assert logits.shape == (4, sum(SIZES))
     assert torch.isfinite(logits).all()
 
 
-def test_an_answer_depends_on_its_picture_alone(name: str, backbone: FrozenViT) -> None:
-    method = trained(name, backbone)
-    images = pictures(16)
+def test_an_answer_depends_on_its_picture_alone(name: str, either: FrozenViT) -> None:
+    method = trained(name, either)
+    images = pictures(16, side=either.image_size[0])
     with torch.no_grad():
         whole = method(images)
         for size in (1, 7):
@@ -112,15 +131,16 @@ def test_an_answer_depends_on_its_picture_alone(name: str, backbone: FrozenViT) 
 
 @pytest.mark.parametrize("open_", [False, True])
 def test_saved_and_loaded_it_answers_the_same(
-    name: str, backbone: FrozenViT, tmp_path: Path, open_: bool
+    name: str, either: FrozenViT, tmp_path: Path, open_: bool
 ) -> None:
-    method = trained(name, backbone, close_last=not open_)
+    method = trained(name, either, close_last=not open_)
     save_checkpoint(tmp_path / "c", method.state_dict(), {"sizes": method.task_sizes})
     state, about = load_checkpoint(tmp_path / "c")
-    loaded = create_method(name, backbone, SMALL.get(name, {}))
+    loaded = create_method(name, either, SMALL.get(name, {}))
     rebuild(loaded, about["sizes"], state, open_=open_)
+    images = pictures(5, side=either.image_size[0])
     with torch.no_grad():
-        assert torch.equal(loaded(pictures(5)), method(pictures(5)))
+        assert torch.equal(loaded(images), method(images))
     assert (loaded.task_sizes, loaded.known) == (method.task_sizes, method.known)
     trainable = {n for n, p in loaded.named_parameters() if p.requires_grad}
     assert trainable == {n for n, p in method.named_parameters() if p.requires_grad}
@@ -182,3 +202,106 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     assert whole.keys() == stopped.keys()
     for n in whole:
         assert torch.equal(whole[n], stopped[n]), n
+
+
+# --- names of classes ---------------------------------------------------------------------------
+
+
+def by_name(record: Record, values: list[int]) -> dict[str, int]:
+    """Values that a record has by arrival, by the names of the classes."""
+    names = [record.classes[label] for label in record.stream.order]
+    return dict(zip(names[: len(values)], values, strict=True))
+
+
+def relabelled(images: ImageSet, new_label: NDArray[np.int64]) -> ImageSet:
+    """The same pictures and names, with class l numbered `new_label[l]` instead."""
+    names = [""] * len(new_label)
+    for old, new in enumerate(new_label):
+        names[new] = images.classes[old]
+    return ImageSet(images.pictures, new_label[images.labels], tuple(names))
+
+
+def test_how_labels_are_numbered_changes_nothing(
+    name: str, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    """Five classes in tasks of two, two and one; the same arrivals under other numbers."""
+    small = {f"method.{key}": value for key, value in SMALL.get(name, {}).items()}
+    small |= {"stream.sizes": [5] if name == "joint" else [2, 2, 1], "training.epochs": 1}
+    small["data.options"] = {"classes": 5, "train_per_class": 3, "test_per_class": 4, "size": 48}
+    order, new_label = np.array([3, 0, 4, 2, 1]), np.array([2, 4, 1, 0, 3])
+
+    def config(arrivals: NDArray[np.int64]) -> Any:
+        return resolve("shapes", name, overrides=tiny | small | {"seeds.order": arrivals.tolist()})
+
+    dataset = config(order).data.load(1)
+    other = Dataset("shapes", *(relabelled(s, new_label) for s in (dataset.train, dataset.test)))
+    assert other.classes != dataset.classes
+    one = run(config(order), tmp_path / "one", dataset=dataset)
+    two = run(config(new_label[order]), tmp_path / "two", dataset=other)
+    assert one.rows == two.rows
+    assert one.losses == two.losses
+    for row, seen in zip(one.rows, two.rows, strict=True):
+        assert by_name(one, row.correct["selected"]) == by_name(two, seen.correct["selected"])
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Nothing to set."""
+
+
+class NearestGrey(Method):
+    """Knows a class by the brightness of its training pictures; what it says can be foreseen."""
+
+    name = "grey"
+    Config = NoSettings
+    means: Tensor
+
+    def __init__(self, backbone: FrozenViT, config: NoSettings) -> None:
+        super().__init__(backbone, config)
+        self.unused = nn.Parameter(torch.zeros(1))
+        self.register_buffer("means", torch.zeros(0))
+
+    def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
+        super().begin_task(n_classes, rng)
+        self.means = torch.cat([self.means, torch.zeros(n_classes)])
+
+    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+        return {"none": self.unused.sum()}
+
+    def end_task(self, batches: BatchesOfATask) -> None:
+        for images, targets in batches:
+            self.means[targets] = images.mean((1, 2, 3))
+
+    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+        return -(images.mean((1, 2, 3))[:, None] - self.means).abs()
+
+
+def grey_pictures(names: tuple[str, ...], greys: dict[str, int], counts: dict[str, int]) -> Any:
+    labels = np.repeat(np.arange(len(names)), [counts[name] for name in names])
+    levels = np.array([greys[names[label]] for label in labels], dtype=np.uint8)
+    pixels = np.broadcast_to(levels[:, None, None, None], (len(labels), 48, 48, 3))
+    return ImageSet(np.ascontiguousarray(pixels), labels, names)
+
+
+def test_classes_keep_their_names_where_these_are_not_sorted(
+    monkeypatch: pytest.MonkeyPatch, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    """Each class has another number of test pictures; the mule's look like the zebra."""
+    monkeypatch.setitem(METHODS, "grey", NearestGrey)
+    names = ("zebra", "apple", "mule", "bee", "yak")
+    greys = {"zebra": 20, "apple": 70, "mule": 120, "bee": 170, "yak": 220}
+    pictures = {"zebra": 1, "apple": 2, "mule": 3, "bee": 4, "yak": 5}
+    dataset = Dataset(
+        "animals",
+        grey_pictures(names, greys, dict.fromkeys(names, 2)),
+        grey_pictures(names, {**greys, "mule": greys["zebra"]}, pictures),
+    )
+    plain = {"data.transform": "plain", "stream.sizes": [2, 1, 2], "seeds.order": 87}
+    run(resolve("shapes", "grey", overrides=tiny | plain), tmp_path, dataset=dataset)
+    record = load_record(tmp_path)
+    assert record.classes == names
+    arrivals = [names[label] for label in np.random.RandomState(87).permutation(5)]
+    assert arrivals != sorted(arrivals)
+    for row, seen in zip(record.rows, (2, 3, 5), strict=True):
+        assert by_name(record, row.count) == {n: pictures[n] for n in arrivals[:seen]}
+    assert by_name(record, record.rows[-1].correct["selected"]) == {**pictures, "mule": 0}
