@@ -231,7 +231,7 @@ def test_every_row_has_a_small_run_on_drawn_pictures() -> None:
         assert (config.data.dataset, config.data.root) == ("shapes", None), where
         assert config.backbone.name == backbone.name, where
         create_method(config.method, backbone, config.settings)  # it has blocks for the prompts
-        assert (config.training.epochs, config.training.batch_size) == (3, 16), where
+        assert config.training.epochs <= 20, where
         stream = config.stream.build(config.data.options["classes"], config.seeds.order)
         tasks = 6 if benchmark in ("cars20", "imagenet_r20") else 3
         assert stream.n_tasks == (1 if row.method == "joint" else tasks), where

@@ -128,7 +128,7 @@ def test_run_prints_a_line_a_task_the_matrix_the_metrics_and_where_the_record_is
     record = load_record(folder)
     seen = metrics.seen_accuracy(record.matrix())
     for task, accuracy in enumerate(seen, start=1):
-        assert f"task {task}/3: accuracy over all classes seen {accuracy:.1f} %" in printed
+        assert f"task {task}/3: accuracy on all classes so far {accuracy:.1f} %" in printed
     last = metrics.accuracy_matrix(record.matrix())[-1]
     row = ["3", *(f"{value:.1f}" for value in last), f"{seen[-1]:.1f}"]
     assert row in [line.split() for line in printed.splitlines()]

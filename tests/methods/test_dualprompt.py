@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -289,6 +290,63 @@ def test_a_given_task_replaces_the_selection(backbone: FrozenViT) -> None:
             h = naive.feature(image, t)
             expected = torch.cat([w @ h + b for w, b in naive.heads])
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("keys", ["task", "class"])
+def test_batchwise_every_picture_gets_the_task_that_most_of_its_batch_choose(
+    backbone: FrozenViT, keys: str
+) -> None:
+    with pytest.warns(UserWarning, match="dualprompt with batchwise: .* depends on its batch"):
+        method = learnt(backbone, 4, keys=keys, batchwise=True)
+    alone = learnt(backbone, 4, keys=keys)
+    method.close_task()
+    alone.close_task()
+    images = pictures(16)
+    own = alone.choose(images).tolist()
+    assert len(set(own)) > 2
+    with torch.no_grad():
+        for size in (1, 3, 7, 16):
+            for start in range(0, 16, size):
+                part, tasks = images[start : start + size], own[start : start + size]
+                most = max(tasks.count(task) for task in tasks)
+                winner = min(task for task in tasks if tasks.count(task) == most)
+                assert method.choose(part).tolist() == [winner] * len(part)
+                given = torch.full((len(part),), winner)
+                torch.testing.assert_close(
+                    method(part), alone(part, task=given), rtol=1e-5, atol=1e-5
+                )
+        assert not torch.allclose(method(images), alone(images), atol=1e-3)  # it leaks
+
+
+def test_of_equally_many_votes_the_earlier_task_wins(backbone: FrozenViT) -> None:
+    with pytest.warns(UserWarning, match="accuracies are too high"):
+        method = learnt(backbone, 3, batchwise=True)
+    method.close_task()
+    keys = method.keys.rows.all()
+    assert method.select(keys[[2, 1, 2, 1, 0]]).tolist() == [1] * 5
+    assert method.select(keys[[2, 0]]).tolist() == [0] * 2
+    assert method.select(keys[[2, 0, 2]]).tolist() == [2] * 3
+
+
+def test_batchwise_changes_neither_training_nor_given_tasks(backbone: FrozenViT) -> None:
+    with pytest.warns(UserWarning, match="batchwise"):
+        method = learnt(backbone, 3, pcl=True, batchwise=True)
+    alone = learnt(backbone, 3, pcl=True)
+    images, targets = batch(method)
+    losses = [m.loss(images, targets, torch.Generator().manual_seed(3)) for m in (method, alone)]
+    assert losses[0] == losses[1]
+    task = torch.tensor([2, 0, 1, 1, 2, 0, 2])
+    with torch.no_grad():
+        assert torch.equal(method(images, task=task), alone(images, task=task))
+
+
+def test_no_published_flavour_votes_and_single_answers_do_not_warn(backbone: FrozenViT) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for flavour in ("matched", "official"):
+            settings = resolve("cifar100", "dualprompt", flavour).settings
+            assert settings["batchwise"] is False
+            create_method("dualprompt", backbone, settings)
 
 
 def test_keys_of_tasks_to_come_do_not_compete(backbone: FrozenViT) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ import torch
 from torch import Tensor
 
 from cprompt.backbone import FrozenViT, load_backbone
+from cprompt.checkpoint import load_checkpoint
+from cprompt.config import resolve
 from cprompt.errors import ConfigError
+from cprompt.experiment import CHECKPOINT, run
 from cprompt.methods import create_method
 from cprompt.methods.slca import SLCA, mean_scale, normalised_cross_entropy
+from cprompt.record import Record
 from cprompt.seeds import generator
 
 SIZES = (3, 2, 4, 1)
@@ -265,6 +270,26 @@ def test_the_copy_computes_in_the_backbones_precision_but_stays_fp32() -> None:
     assert rough.dtype == torch.float32
     assert 0 < (rough - exact).norm() / exact.norm() < 0.05
     assert all(p.dtype == torch.float32 for p in method.parameters())
+
+
+def test_a_run_in_bf16_is_near_the_one_in_fp32_but_not_the_same(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    def trained(precision: str) -> tuple[Record, dict[str, Tensor]]:
+        small = {"training.epochs": 1, "training.precision": precision, "method.align_epochs": 1}
+        record = run(resolve("shapes", "slca", overrides=tiny | small), tmp_path / precision)
+        return record, load_checkpoint(tmp_path / precision / CHECKPOINT)[0]
+
+    (exact, fp32), (rough, bf16) = trained("fp32"), trained("bf16")
+    for task in (0, 2):  # the one class of the second task has no loss
+        a, b = (record.losses[task][0]["ce"] for record in (exact, rough))
+        assert a != b
+        assert a == pytest.approx(b, rel=0.05)
+    learnt = [n for n in fp32 if n.startswith("method/tuned.") and n.endswith("qkv.weight")]
+    assert len(learnt) == 6
+    for name in learnt:
+        assert fp32[name].dtype == bf16[name].dtype == torch.float32
+        assert 0 < (fp32[name] - bf16[name]).norm() / fp32[name].norm() < 0.01
 
 
 @pytest.mark.parametrize(
