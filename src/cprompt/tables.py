@@ -173,7 +173,8 @@ def fill(
             "--small: drawn pictures and the embedded backbone stand in for the benchmark; "
             "these numbers show that the path works and say nothing about the paper's."
         )
-    return Table(spec.title, columns, tuple(rows), tuple(notes))
+    title = f"{spec.title}, small stand-in" if small else spec.title
+    return Table(title, columns, tuple(rows), tuple(notes))
 
 
 def _cell(records: Sequence[Record], metric: str, mode: str, printed: Any) -> Cell:

@@ -248,12 +248,13 @@ def test_a_finished_run_is_shown_again_by_resume(a_run: tuple[Path, str]) -> Non
 def test_an_interrupted_command_says_how_to_go_on(
     main: Main, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted() -> None:
+    def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "app", interrupted)
-    code, _, err = main("run", "shapes")
-    assert (code, err) == (130, "stopped; a run goes on with --resume\n")
+    monkeypatch.setattr("cprompt.cli.run.run_experiment", interrupted)
+    code, out, _ = main("run", "shapes")
+    assert code == 130
+    assert "stopped; the same command with --resume goes on from the last checkpoint" in out
 
 
 # --- show ---------------------------------------------------------------------------------------

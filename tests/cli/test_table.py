@@ -165,7 +165,9 @@ def test_every_format_prints_the_table_and_nothing_else(done: tuple[Path, str]) 
     last = records(done[0])[True].summary()["last_accuracy_given"]
     assert printed("terminal") == done[1]
     markdown = printed("markdown")
-    assert markdown.startswith("**CCL with the right prompt given to each picture**\n")
+    assert markdown.startswith(
+        "**CCL with the right prompt given to each picture, small stand-in**\n"
+    )
     assert f"| CPrompt | {last:.2f} | 71.14 | " in markdown
     latex = printed("latex")
     assert latex.startswith("% needs")

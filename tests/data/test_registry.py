@@ -44,7 +44,9 @@ def test_an_unknown_option_is_refused_with_the_valid_ones(tmp_path: Path) -> Non
 
 
 def test_only_a_drawn_dataset_needs_no_folder() -> None:
-    with pytest.raises(ConfigError, match="'folder' needs the folder of its pictures: pass --data FOLDER"):
+    with pytest.raises(
+        ConfigError, match="'folder' needs the folder of its pictures: pass --data FOLDER"
+    ):
         load_dataset("folder")
     data = load_dataset("shapes", classes=2, train_per_class=3, test_per_class=1, size=16)
     assert data.train.per_class().tolist() == [3, 3]

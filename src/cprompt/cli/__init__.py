@@ -49,6 +49,3 @@ def main() -> None:
             "[bold red]error:[/]", escape(str(error)), highlight=False, soft_wrap=True
         )
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; a run goes on with --resume")
-        sys.exit(130)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 
 from cprompt.backbone import FrozenViT, load_backbone
@@ -85,11 +86,14 @@ NEXT = (
 def _examples(
     dataset: Dataset, records: dict[str, Record], backbone: FrozenViT, out: Path, per_task: int = 3
 ) -> list[Example]:
-    """The first test pictures of each task, with every method's final answer."""
+    """Some test pictures of each task, of different classes, with every method's final answer."""
     record = records["cprompt"]
     config, stream = record.config, record.stream
     indices = np.concatenate(
-        [stream.indices(dataset.test.labels, t)[::7][:per_task] for t in range(stream.n_tasks)]
+        [
+            _spread(stream.indices(dataset.test.labels, task), per_task)
+            for task in range(stream.n_tasks)
+        ]
     )
     chosen = dataset.test.subset(indices)
     _, transform = transforms.build(
@@ -113,3 +117,10 @@ def _examples(
         )
         for i in range(len(chosen))
     ]
+
+
+def _spread(indices: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """`count` of the indices, far apart: pictures are sorted by class."""
+    at = np.linspace(0, len(indices) - 1, count).round().astype(int)
+    chosen: NDArray[np.int64] = indices[at]
+    return chosen

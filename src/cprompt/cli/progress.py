@@ -25,11 +25,17 @@ class ProgressBars(Observer):
     """An observer that draws one bar at a time: training with its losses, then evaluation."""
 
     def __init__(
-        self, label: str = "", console: Console | None = None, *, lines: bool = True
+        self,
+        label: str = "",
+        console: Console | None = None,
+        *,
+        lines: bool = True,
+        if_stopped: str = "stopped",
     ) -> None:
-        """`lines` leaves a line for every task that is done."""
+        """`lines` leaves a line for every task done; `if_stopped` is said on Ctrl-C."""
         self._n_tasks = 0
         self._lines = lines
+        self._if_stopped = if_stopped
         self._label = f"{label} " if label else ""
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -56,6 +62,8 @@ class ProgressBars(Observer):
         trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
+        if kind is KeyboardInterrupt:
+            self._progress.console.print(self._if_stopped, highlight=False)
 
     def stream_begins(self, n_tasks: int) -> None:
         """Know what "task 2/6" is out of."""

@@ -15,6 +15,8 @@ from cprompt.config import resolve
 from cprompt.experiment import run as run_experiment
 from cprompt.report.terminal import matrix_table, summary_table
 
+STOPPED = "stopped; the same command with --resume goes on from the last checkpoint"
+
 
 @app.command(
     context_settings=SETTINGS_AFTER,
@@ -57,7 +59,7 @@ def run(
         print(yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True), end="")
         return
     folder = out or settings.default_folder()
-    with ProgressBars(console=console) as bars:
+    with ProgressBars(console=console, if_stopped=STOPPED) as bars:
         record = run_experiment(settings, folder, resume=resume, observer=bars)
     console.print(matrix_table(record, f"Accuracy in %, {method} on {benchmark}"))
     console.print(summary_table(record))

@@ -44,6 +44,9 @@ class Format(str, Enum):
     csv = "csv"
 
 
+STOPPED = "stopped; the same command goes on from the last checkpoint"
+
+
 @app.command(
     context_settings=SETTINGS_AFTER,
     epilog="Tables: " + ", ".join(TABLES) + ". Settings by dotted name "
@@ -78,7 +81,9 @@ def table(
     short = {"backbone.name": backbone, "backbone.weights": weights}
     overrides = {k: v for k, v in short.items() if v is not None} | overrides
     numbers = _seeds(seeds)
-    roots = {} if small else _roots(spec, data)
+    if small and data:
+        raise ConfigError("--small draws its pictures; leave --data out")
+    roots = _roots(spec, data)
 
     def configured(row: Any, benchmark: str, seed: int) -> RunConfig:
         root = {"data.root": roots[benchmark]} if roots.get(benchmark) else {}
@@ -119,7 +124,9 @@ def _run_missing(configs: dict[Path, RunConfig]) -> None:
         if key not in datasets:
             datasets[key] = config.data.load(config.seeds.data)
         label = f"[{number}/{len(missing)}] {config.method} {config.benchmark}"
-        with ProgressBars(label.replace("[", r"\["), console, lines=False) as bars:
+        with ProgressBars(
+            label.replace("[", r"\["), console, lines=False, if_stopped=STOPPED
+        ) as bars:
             run(
                 config,
                 folder,
