@@ -120,9 +120,10 @@ def row_config(
 
 def _small(method: str, benchmark: str) -> dict[str, Any]:
     about = read_recipe(".", "small")
-    tasks = 1 if method == "joint" else about["tasks"][benchmark]
-    own = {"stream": {"tasks": tasks}, **about["methods"].get(method, {})}
-    return merge(about["common"], own)
+    small = merge(
+        merge(about["common"], about["benchmarks"][benchmark]), about["methods"].get(method, {})
+    )
+    return merge(small, {"stream": {"tasks": 1}}) if method == "joint" else small
 
 
 Find = Callable[[RunConfig], Record | None]
