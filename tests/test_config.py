@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -466,3 +467,18 @@ def test_plain_settings_build_the_same_settings_again(tiny: dict[str, Any]) -> N
     assert isinstance(again, RunConfig)
     assert again == settings
     assert again.seeds.order == (5, 4, 3, 2, 1, 0)
+
+
+def test_a_setting_that_a_later_version_adds_does_not_move_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = resolve("cars10", "finetune").default_folder()
+
+    @dataclasses.dataclass(frozen=True)
+    class Later(METHODS["finetune"].Config):  # type: ignore[name-defined, misc]
+        new: int = 3
+
+    monkeypatch.setattr(METHODS["finetune"], "Config", Later)
+    assert resolve("cars10", "finetune").default_folder() == before
+    changed = resolve("cars10", "finetune", overrides={"method.new": 4})
+    assert changed.default_folder() != before

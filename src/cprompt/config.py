@@ -154,16 +154,22 @@ class RunConfig:
         return plain
 
     def default_folder(self) -> Path:
-        """Where the run goes unless told: readable, and another one for other settings."""
+        """Where the run goes unless told: readable, and another one for other settings.
+
+        Only settings that differ from their defaults are in its name's digest, so that a setting
+        which a later version adds does not lose the runs of this one.
+        """
         public = self.public()
         weights = {"backbone": {"weights": public["backbone"]["weights"]}}
         counts = merge(what_counts(public), weights)
         seeds = counts.pop("seeds")
+        usual = flatten(config_from_dict({"method": {"name": self.method}}).to_dict())
+        unusual = {k: v for k, v in flatten(counts).items() if k not in usual or usual[k] != v}
         order = seeds["order"]
         if isinstance(order, list):
             order = f"list{_digest(order)}"
         method = self.method if self.flavour is None else f"{self.method}-{self.flavour}"
-        name = f"{method}-order{order}-init{seeds['init']}-data{seeds['data']}-{_digest(counts)}"
+        name = f"{method}-order{order}-init{seeds['init']}-data{seeds['data']}-{_digest(unusual)}"
         return Path("runs") / self.benchmark / name
 
 

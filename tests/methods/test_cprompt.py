@@ -12,30 +12,13 @@ from torch import Tensor
 from cprompt.backbone import FrozenViT
 from cprompt.methods import create_method
 from cprompt.methods.cprompt import CPrompt
+from tests.methods.common import assert_losses_and_gradients, backward, batch, midway
 
 SIZES = (3, 2, 1, 4)
 
 
 def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> CPrompt:
-    """CPrompt in the middle of its last task, with every tensor away from where it started."""
-    method = create_method("cprompt", backbone, {"length": 3, **settings})
-    assert isinstance(method, CPrompt)
-    rng = torch.Generator().manual_seed(5)
-    for task in range(tasks):
-        if task:
-            method.close_task()
-        method.begin_task(SIZES[task], rng)
-        with torch.no_grad():
-            for parameter in method.parameters():
-                parameter += 0.5 * torch.randn(parameter.shape, generator=rng)
-    return method
-
-
-def batch(method: CPrompt, n: int = 7) -> tuple[Tensor, Tensor]:
-    rng = torch.Generator().manual_seed(9)
-    images = torch.randn(n, 3, 48, 48, generator=rng)
-    local = torch.randint(method.task_sizes[-1], (n,), generator=rng)
-    return images, local + method.known
+    return midway(CPrompt, backbone, SIZES[:tasks], {"length": 3, **settings})
 
 
 class Naive:
@@ -136,15 +119,9 @@ def test_losses_and_gradients_equal_the_naive_reference(
     images, targets = batch(method)
     naive = Naive(method, seed=3)
     expected = naive.losses(images, targets)
-    sum(expected.values()).backward()  # type: ignore[union-attr]
+    backward(expected)
 
     losses = method.loss(images, targets, torch.Generator().manual_seed(3))
-    sum(losses.values()).backward()  # type: ignore[union-attr]
-
-    assert set(losses) == set(expected)
-    for name, value in expected.items():
-        torch.testing.assert_close(losses[name], value, rtol=1e-5, atol=1e-5, msg=name)
-
     k = len(method.keys.rows) - len(method.keys.rows.frozen)
     prompt = naive.prompts[-1].grad
     gradients = {
@@ -155,11 +132,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
     }
     if naive.aux is not None:
         gradients["heads.aux_weight"], gradients["heads.aux_bias"] = (p.grad for p in naive.aux)
-    assert dict(method.named_parameters()).keys() == gradients.keys()
-    for name, parameter in method.named_parameters():
-        torch.testing.assert_close(
-            parameter.grad, gradients[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
-        )
+    assert_losses_and_gradients(method, losses, expected, gradients)
 
 
 def test_ccl_trains_the_prompt_and_nothing_else(backbone: FrozenViT) -> None:

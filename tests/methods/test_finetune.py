@@ -13,29 +13,13 @@ from cprompt.errors import ConfigError
 from cprompt.methods import create_method
 from cprompt.methods.finetune import FineTune
 from cprompt.methods.joint import Joint
+from tests.methods.common import assert_losses_and_gradients, backward, batch_in_turn, midway
 
 SIZES = (3, 1, 4)
 
 
 def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> FineTune:
-    """Fine-tuning in the middle of its last task, every tensor away from where it started."""
-    method = create_method("finetune", backbone, {"length": 3, **settings})
-    assert isinstance(method, FineTune)
-    rng = torch.Generator().manual_seed(5)
-    for task in range(tasks):
-        if task:
-            method.close_task()
-        method.begin_task(SIZES[task], rng)
-        with torch.no_grad():
-            for parameter in method.parameters():
-                parameter += 0.5 * torch.randn(parameter.shape, generator=rng)
-    return method
-
-
-def batch(method: FineTune, n: int = 6) -> tuple[Tensor, Tensor]:
-    rng = torch.Generator().manual_seed(9)
-    images = torch.randn(n, 3, 48, 48, generator=rng)
-    return images, method.known + torch.arange(n) % method.task_sizes[-1]
+    return midway(FineTune, backbone, SIZES[:tasks], {"length": 3, **settings})
 
 
 def naive_logits(method: FineTune, image: Tensor, tensors: dict[str, Tensor]) -> Tensor:
@@ -56,33 +40,24 @@ def naive_logits(method: FineTune, image: Tensor, tensors: dict[str, Tensor]) ->
 @pytest.mark.parametrize("tasks", [1, 2, 3])
 def test_loss_and_gradients_equal_the_naive_reference(backbone: FrozenViT, tasks: int) -> None:
     method = learnt(backbone, tasks)
-    images, targets = batch(method)
+    images, targets = batch_in_turn(method, 6)
     tensors = {n: p.detach().clone().requires_grad_() for n, p in method.named_parameters()}
     each = []
     for image, target in zip(images, targets, strict=True):
         logits = naive_logits(method, image, tensors)
         each.append(logits.exp().sum().log() - logits[target])
-    expected = torch.stack(each).mean()
-    expected.backward()
+    expected = {"ce": torch.stack(each).mean()}
+    backward(expected)
 
     losses = method.loss(images, targets, torch.Generator())
-    assert set(losses) == {"ce"}
-    losses["ce"].backward()
-    torch.testing.assert_close(losses["ce"], expected, rtol=1e-5, atol=1e-5)
     assert set(tensors) == {"prompt", "weight", "bias"}
-    for name, parameter in method.named_parameters():
-        torch.testing.assert_close(
-            parameter.grad,
-            tensors[name].grad,
-            rtol=1e-4,
-            atol=1e-5,
-            msg=lambda m, n=name: f"{n}: {m}",
-        )
+    gradients = {n: t.grad for n, t in tensors.items()}
+    assert_losses_and_gradients(method, losses, expected, gradients)
 
 
 def test_logits_equal_the_naive_reference(backbone: FrozenViT) -> None:
     method = learnt(backbone, 3)
-    images, _ = batch(method)
+    images, _ = batch_in_turn(method, 6)
     tensors = dict(method.named_parameters())
     with torch.no_grad():
         expected = torch.stack([naive_logits(method, image, tensors) for image in images])
@@ -95,7 +70,7 @@ def test_every_row_of_the_head_is_trained_and_the_old_ones_are_pushed_down(
 ) -> None:
     """What makes fine-tuning forget: pictures of new classes lower every old class's answer."""
     method = learnt(backbone, 3)
-    images, targets = batch(method)
+    images, targets = batch_in_turn(method, 6)
     assert method.weight.requires_grad
     assert method.weight.shape == (sum(SIZES), 64)
     method.loss(images, targets, torch.Generator())["ce"].backward()

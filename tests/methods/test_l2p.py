@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from cprompt.backbone import FrozenViT
@@ -14,6 +13,14 @@ from cprompt.config import resolve
 from cprompt.errors import ConfigError
 from cprompt.methods import create_method
 from cprompt.methods.l2p import L2P
+from tests.methods.common import (
+    apart,
+    assert_losses_and_gradients,
+    backward,
+    batch_in_turn,
+    midway,
+    pictures,
+)
 
 SIZES = (3, 2, 1, 4)
 POOL = 6
@@ -29,34 +36,12 @@ OFFICIAL: dict[str, Any] = {
 }
 
 
-def pictures(n: int) -> Tensor:
-    return torch.randn(n, 3, 48, 48, generator=torch.Generator().manual_seed(9))
-
-
-def batch(method: L2P, n: int = 7) -> tuple[Tensor, Tensor]:
-    local = torch.arange(n) % method.task_sizes[-1]
-    return pictures(n), local + method.known
-
-
 def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> L2P:
-    """L2P in the middle of its last task, with every tensor away from where it started.
+    def spread_keys(method: L2P) -> None:
+        method.keys.copy_(apart(backbone(pictures(POOL), tap=method.config.query)))
 
-    Keys point along what tells the first few pictures apart, so that pictures choose differently.
-    """
-    method = create_method("l2p", backbone, {"length": 3, "pool": POOL, **settings})
-    assert isinstance(method, L2P)
-    rng = torch.Generator().manual_seed(5)
-    for task in range(tasks):
-        if task:
-            method.close_task()
-        method.begin_task(SIZES[task], rng)
-        with torch.no_grad():
-            for parameter in method.parameters():
-                parameter += 0.5 * torch.randn(parameter.shape, generator=rng)
-            queries = backbone(pictures(POOL), tap=method.config.query)
-            mean = F.normalize(queries.mean(0), dim=0)
-            method.keys.copy_(queries - (queries @ mean)[:, None] * mean)
-    return method
+    small = {"length": 3, "pool": POOL}
+    return midway(L2P, backbone, SIZES[:tasks], {**small, **settings}, adjust=spread_keys)
 
 
 class Naive:
@@ -170,16 +155,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def compare(method: L2P) -> None:
-    images, targets = batch(method)
+    images, targets = batch_in_turn(method)
     naive = Naive(method, seed=3)
     expected = naive.losses(images, targets)
-    sum(expected.values()).backward()  # type: ignore[union-attr]
+    backward(expected)
     losses = method.loss(images, targets, torch.Generator().manual_seed(3))
-    sum(losses.values()).backward()  # type: ignore[union-attr]
-
-    assert set(losses) == set(expected)
-    for name, value in expected.items():
-        torch.testing.assert_close(losses[name], value, rtol=1e-5, atol=1e-5, msg=name)
     gradients = {
         "pool": naive.pool.grad,
         "keys": naive.keys.grad,
@@ -188,11 +168,7 @@ def compare(method: L2P) -> None:
     }
     if naive.aux is not None:
         gradients["heads.aux_weight"], gradients["heads.aux_bias"] = (p.grad for p in naive.aux)
-    assert dict(method.named_parameters()).keys() == gradients.keys()
-    for name, parameter in method.named_parameters():
-        torch.testing.assert_close(
-            parameter.grad, gradients[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
-        )
+    assert_losses_and_gradients(method, losses, expected, gradients)
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
@@ -267,7 +243,7 @@ def test_the_pull_trains_the_chosen_keys_and_nothing_else_trains_keys(
     backbone: FrozenViT,
 ) -> None:
     method = learnt(backbone, 3, ccl=True, pcl=True)
-    images, targets = batch(method, 3)
+    images, targets = batch_in_turn(method, 3)
     losses = method.loss(images, targets, torch.Generator().manual_seed(0))
     used = {ids[0] for ids in Naive(method, seed=0).choose(images)}
     losses.pop("pull").backward(retain_graph=True)

@@ -23,7 +23,7 @@ p { margin: .4rem 0 .9rem; max-width: 46rem; }
 .soft, figcaption, footer { color: var(--soft); font-size: .9rem; }
 .row { display: flex; flex-wrap: wrap; gap: 1.25rem; align-items: flex-start; }
 figure { margin: 0; padding: 1rem; border: 1px solid var(--line); border-radius: .6rem;
-  background: var(--card); flex: 1 1 20rem; min-width: 0; }
+  background: var(--card); flex: 0 1 auto; min-width: 0; }
 figure svg { display: block; max-width: 100%; height: auto; }
 figcaption { margin-top: .6rem; }
 .number { flex: 1 1 12rem; padding: 1rem 1.25rem; border: 1px solid var(--line);

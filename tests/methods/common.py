@@ -1,0 +1,117 @@
+"""What the tests of single methods share. Each naive reference is its own test file's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cprompt.backbone import FrozenViT
+from cprompt.methods import Method, create_method
+from cprompt.methods.base import Batches
+
+M = TypeVar("M", bound=Method)
+
+
+def midway(
+    kind: type[M],
+    backbone: FrozenViT,
+    sizes: Sequence[int],
+    settings: Mapping[str, Any],
+    scale: float = 0.5,
+    adjust: Callable[[M], None] | None = None,
+    batches: Callable[[M], Batches] | None = None,
+) -> M:
+    """A method in the middle of the last task, with every tensor away from where it started.
+
+    In each task `adjust` has the last word on what was learnt; tasks before the last one end with
+    `batches`, where given, and are closed.
+    """
+    method = create_method(kind.name, backbone, settings)
+    assert isinstance(method, kind)
+    rng = torch.Generator().manual_seed(5)
+    for task, size in enumerate(sizes):
+        if task:
+            if batches is not None:
+                method.end_task(batches(method))
+            method.close_task()
+        method.begin_task(size, rng)
+        with torch.no_grad():
+            for parameter in method.parameters():
+                parameter += scale * torch.randn(parameter.shape, generator=rng)
+            if adjust is not None:
+                adjust(method)
+    return method
+
+
+def pictures(n: int) -> Tensor:
+    return torch.randn(n, 3, 48, 48, generator=torch.Generator().manual_seed(9))
+
+
+def batch(method: Method, n: int = 7, seed: int = 9) -> tuple[Tensor, Tensor]:
+    """Pictures with targets drawn from the current task's classes."""
+    rng = torch.Generator().manual_seed(seed)
+    images = torch.randn(n, 3, 48, 48, generator=rng)
+    local = torch.randint(method.task_sizes[-1], (n,), generator=rng)
+    return images, local + method.known
+
+
+def batch_in_turn(method: Method, n: int = 7) -> tuple[Tensor, Tensor]:
+    """Pictures with the current task's classes in turn as targets."""
+    return pictures(n), method.known + torch.arange(n) % method.task_sizes[-1]
+
+
+class Pictures:
+    """The current task's pictures in two batches; its last class has one picture only."""
+
+    def __init__(self, method: Method) -> None:
+        n = method.task_sizes[-1]
+        self.targets = method.known + torch.tensor([*range(n - 1)] * 3 + [n - 1])
+        rng = torch.Generator().manual_seed(method.n_tasks)
+        self.images = torch.randn(len(self.targets), 3, 48, 48, generator=rng)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        half = len(self.targets) // 2 + 1
+        yield self.images[:half], self.targets[:half]
+        if half < len(self.targets):
+            yield self.images[half:], self.targets[half:]
+
+
+def apart(queries: Tensor) -> Tensor:
+    """What tells queries apart; keys that point along it make pictures choose differently."""
+    mean = F.normalize(queries.mean(0), dim=0)
+    return queries - (queries @ mean)[:, None] * mean
+
+
+def backward(losses: Mapping[str, Tensor]) -> None:
+    sum(losses.values()).backward()  # type: ignore[union-attr]
+
+
+def assert_losses_and_gradients(
+    method: Method,
+    losses: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor | None],
+    rtol: float = 1e-4,
+    scaled: bool = False,
+) -> None:
+    """The losses are the expected ones, and so is what their sum leaves at every parameter.
+
+    `scaled`: the absolute tolerance of a gradient grows with its largest entry, if above 1.
+    """
+    assert set(losses) == set(expected), f"{set(losses)} != {set(expected)}"
+    for name, value in expected.items():
+        torch.testing.assert_close(losses[name], value, rtol=1e-5, atol=1e-5, msg=name)
+    backward(losses)
+    parameters = dict(method.named_parameters())
+    assert set(parameters) == set(gradients), f"{set(parameters)} != {set(gradients)}"
+    for name, parameter in parameters.items():
+        gradient, atol = gradients[name], 1e-5
+        if scaled and gradient is not None:
+            atol *= max(1.0, float(gradient.abs().max()))
+        torch.testing.assert_close(
+            parameter.grad, gradient, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
+        )
