@@ -479,7 +479,8 @@ def test_notes_say_what_the_numbers_stand_for(hand_record: Record) -> None:
         "Paper: as printed in the CPrompt paper, Table 0 (ViT-B/16, augreg_in21k_ft_in1k).",
     )
     small = fill(spec_of(*rows), [5], not_run, small=True)
-    assert "say nothing about the paper's" in small.notes[2]
+    assert small.notes[2] == "Only 0 of 3 runs are finished; the numbers are over those."
+    assert "say nothing about the paper's" in small.notes[3]
 
 
 def test_what_is_looked_for_is_the_run_of_row_benchmark_seed_and_settings() -> None:

@@ -146,6 +146,7 @@ def fill(
         for heading in spec.columns.values()
     )
     rows = []
+    wanted = finished = 0
     backbones: set[str] = set()
     flavours: set[str] = set()
     for row in spec.rows:
@@ -157,6 +158,8 @@ def fill(
             flavours |= {f"{c.method} {c.flavour}" for c in configs if c.flavour}
             found = [find(config) for config in configs]
             records = [record for record in found if record is not None and record.finished]
+            wanted += len(seeds)
+            finished += len(records)
             backbones |= {f"{r.backbone['name']} ({r.backbone['weights']})" for r in records}
             paper = row.paper.get(benchmark, [None] * len(spec.columns))
             for metric, printed in zip(spec.columns, paper, strict=True):
@@ -169,6 +172,8 @@ def fill(
         + ".",
         f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, augreg_in21k_ft_in1k).",
     ]
+    if finished < wanted:
+        notes.append(f"Only {finished} of {wanted} runs are finished; the numbers are over those.")
     if small:
         notes.append(
             "--small: drawn pictures and the embedded backbone stand in for the benchmark; "

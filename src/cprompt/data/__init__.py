@@ -87,7 +87,7 @@ _ALL = (
         "imagenet_r",
         imagenet_r.load,
         "ImageNet-R: 30,000 renditions of 200 ImageNet classes, CODA-Prompt's split",
-        "imagenet-r/nXXXXXXXX/*.jpg, with coda_train.txt and coda_test.txt\n"
+        "imagenet-r/WNID/*.jpg, with coda_train.txt and coda_test.txt\n"
         "or imagenet-r_train.yaml and imagenet-r_test.yaml",
         {
             "split": '"coda" reads lists; "random" draws a split of its own',

@@ -25,7 +25,7 @@ def load(
     seed: int = 0,
     missing: splits.Missing = "error",
 ) -> Dataset:
-    """Read the class folders `nXXXXXXXX/`, in `root` or in `root/imagenet-r`.
+    """Read the class folders `WNID/`, in `root` or in `root/imagenet-r`.
 
     CODA-Prompt's split, 24,000 pictures to learn from and 6,000 to test on, is what results are
     published for. It follows no rule, nor do its label ids, so both are read from list files: the
