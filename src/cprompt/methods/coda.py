@@ -12,6 +12,7 @@ from cprompt.backbone import FrozenViT, Prompts
 from cprompt.growing import GrowingRows
 from cprompt.methods import segments
 from cprompt.methods.base import Method, register
+from cprompt.methods.drawing import under_drawn_prompts
 from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.segments import SegmentsConfig
 from cprompt.selection import orthonormal_rows
@@ -113,9 +114,13 @@ class Coda(Method):
             embedded = self.backbone.embed(images)
             query = self.query(embedded)
         h = self.feature(embedded, query)
+
+        def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
+            return self.feature(embedded[pictures], query[pictures], tasks + 1)
+
         losses = self.heads.losses(
             h,
-            lambda: self._under_drawn_prompts(embedded, query, h, rng),
+            lambda: under_drawn_prompts(h, self.n_tasks, under_old, rng),
             targets - self.known,
             rng,
         )
@@ -123,18 +128,6 @@ class Coda(Method):
             penalties = torch.stack([non_orthogonality(rows.all()) for rows in self._rows])
             losses["ortho"] = self.config.mu * penalties.sum()
         return losses
-
-    def _under_drawn_prompts(
-        self, embedded: Tensor, query: Tensor, h: Tensor, rng: torch.Generator
-    ) -> Tensor:
-        """Features (B, D) under the prompt of tasks 1 to i, i ~ Uni(1, t); i = t reuses h."""
-        drawn = torch.randint(self.n_tasks, (len(h),), generator=rng)
-        old = (drawn < self.n_tasks - 1).nonzero()[:, 0].to(h.device)
-        if not len(old):
-            return h
-        with torch.no_grad():
-            features = self.feature(embedded[old], query[old], drawn.to(h.device)[old] + 1)
-        return h.index_copy(0, old, features)
 
     def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
         """Logits of all heads under the prompt mixed from all components: (B, classes seen)."""

@@ -86,10 +86,14 @@ class CPrompt(Method):
             embedded = self.backbone.embed(images)
             query = self.query(embedded)
         h = self.feature(embedded, self.prompts.current[0])
+
+        def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
+            return self.feature(embedded[pictures], self.prompts.frozen[tasks])
+
         return {
             **self.heads.losses(
                 h,
-                lambda: under_drawn_prompts(self.feature, embedded, h, self.prompts.frozen, rng),
+                lambda: under_drawn_prompts(h, self.n_tasks, under_old, rng),
                 targets - self.known,
                 rng,
             ),

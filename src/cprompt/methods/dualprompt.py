@@ -129,9 +129,13 @@ class DualPrompt(Method):
         with torch.no_grad():
             embedded = self.backbone.embed(images)
         h = self.feature(embedded, self.e_prompts.current[0])
+
+        def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
+            return self.feature(embedded[pictures], self.e_prompts.frozen[tasks])
+
         losses = self.heads.losses(
             h,
-            lambda: under_drawn_prompts(self.feature, embedded, h, self.e_prompts.frozen, rng),
+            lambda: under_drawn_prompts(h, self.n_tasks, under_old, rng),
             targets - self.known,
             rng,
         )
