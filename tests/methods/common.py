@@ -95,7 +95,6 @@ def assert_losses_and_gradients(
     losses: Mapping[str, Tensor],
     expected: Mapping[str, Tensor],
     gradients: Mapping[str, Tensor | None],
-    rtol: float = 1e-4,
     scaled: bool = False,
 ) -> None:
     """The losses are the expected ones, and so is what their sum leaves at every parameter.
@@ -113,5 +112,5 @@ def assert_losses_and_gradients(
         if scaled and gradient is not None:
             atol *= max(1.0, float(gradient.abs().max()))
         torch.testing.assert_close(
-            parameter.grad, gradient, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
+            parameter.grad, gradient, rtol=1e-5, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
         )
