@@ -120,10 +120,8 @@ def row_config(
 
 def _small(method: str, benchmark: str) -> dict[str, Any]:
     about = read_recipe(".", "small")
-    small = merge(
-        merge(about["common"], about["benchmarks"][benchmark]), about["methods"].get(method, {})
-    )
-    return merge(small, {"stream": {"tasks": 1}}) if method == "joint" else small
+    in_place = merge(about["common"], about["benchmarks"][benchmark])
+    return merge(in_place, about["methods"].get(method, {}))
 
 
 Find = Callable[[RunConfig], Record | None]
@@ -161,9 +159,10 @@ def fill(
             wanted += len(seeds)
             finished += len(records)
             backbones |= {f"{r.backbone['name']} ({r.backbone['weights']})" for r in records}
+            summaries = [record.summary() for record in records]
             paper = row.paper.get(benchmark, [None] * len(spec.columns))
             for metric, printed in zip(spec.columns, paper, strict=True):
-                cells.append(_cell(records, metric, row.mode, printed))
+                cells.append(_cell(summaries, metric, row.mode, printed))
         rows.append((row.label, tuple(cells)))
     notes = [
         f"Ours: mean ± sample std over seeds {', '.join(map(str, seeds))} (class order, "
@@ -183,16 +182,15 @@ def fill(
     return Table(title, columns, tuple(rows), tuple(notes))
 
 
-def _cell(records: Sequence[Record], metric: str, mode: str, printed: Any) -> Cell:
-    """A metric over runs; `mode` asks for the numbers with the right or the first prompt."""
+def _cell(summaries: Sequence[Mapping[str, float]], metric: str, mode: str, printed: Any) -> Cell:
+    """A metric over the runs; `mode` asks for that with the right or the first prompt."""
     if isinstance(printed, float):  # YAML made 73.1 of 73.10
         printed = f"{printed:.2f}"
     paper = None if printed is None else str(printed)
     if metric == "selection_accuracy" and mode == "given":
-        values = [100.0 for _ in records]  # by definition
+        values = [100.0 for _ in summaries]  # by definition
     else:
         name = metric if mode == "selected" else f"{metric}_{mode}"
-        summaries = [record.summary() for record in records]
         values = [summary[name] for summary in summaries if name in summary]
     if not values:
         return Cell(None, None, 0, paper)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -23,6 +22,7 @@ from cprompt.report import tables as render
 from cprompt.settings import suggest
 from cprompt.tables import (
     PAPER_SEEDS,
+    Row,
     Table,
     TableSpec,
     fill,
@@ -85,7 +85,7 @@ def table(
         raise ConfigError("--small draws its pictures; leave --data out")
     roots = _roots(spec, data)
 
-    def configured(row: Any, benchmark: str, seed: int) -> RunConfig:
+    def configured(row: Row, benchmark: str, seed: int) -> RunConfig:
         root = {"data.root": roots[benchmark]} if roots.get(benchmark) else {}
         return row_config(row, benchmark, seed, small=small, overrides=root | overrides)
 
