@@ -1,5 +1,8 @@
 import hashlib
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,24 +11,35 @@ from PIL import Image
 from torch import Tensor
 
 from cprompt.data.base import ImageSet
-from cprompt.data.loader import BatchLoader
-from cprompt.data.transforms import build
+from cprompt.data.loader import BatchLoader, _triton_works
+from cprompt.data.pixels import CacheConfig, Pixels, open_pixels
+from cprompt.data.transforms import DRAWS, build, take
 from cprompt.errors import ConfigError, DataError
 from cprompt.seeds import generator, mix
 
 COUNT = 22
-TRAIN, TEST = build("photo", 16, "inception")
+PHOTO = build("photo", 16, "inception")
 
 
-def images() -> ImageSet:
-    pixels = np.random.default_rng(1).integers(0, 256, (COUNT, 20, 20, 3), dtype=np.uint8)
-    return ImageSet(pixels, np.zeros(COUNT, dtype=np.int64), ("thing",))
+def pictures() -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """Of different sizes, some smaller than the input."""
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(5, 40, (COUNT, 2)).tolist()
+    return [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
 
 
-def loader(batch_size: int = 4, seed: int | None = 7, **options: int) -> BatchLoader:
+def pixels(known: bool = True) -> Pixels:
+    """With `known` sizes, as if decoded before; otherwise as if decoded at each access."""
+    made = pictures()
+    sizes = np.array([picture.shape[:2] for picture in made]) if known else None
+    return Pixels(made.__getitem__, sizes, np.arange(COUNT))
+
+
+def loader(
+    batch_size: int = 4, seed: int | None = 7, known: bool = True, **options: Any
+) -> BatchLoader:
     """Each picture's target is its index, so that a batch says which pictures it holds."""
-    transform = TEST if seed is None else TRAIN
-    return BatchLoader(images(), np.arange(COUNT), transform, batch_size, seed=seed, **options)
+    return BatchLoader(pixels(known), np.arange(COUNT), PHOTO, batch_size, seed=seed, **options)
 
 
 def flat(batches: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -37,19 +51,34 @@ def assert_same(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Non
     assert torch.equal(one[1], other[1])
 
 
+def normalized(levels: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
+    """As "inception" says, for one picture (S, S, 3)."""
+    return (torch.tensor(levels.copy()).permute(2, 0, 1).float() / 255 - 0.5) / 0.5
+
+
+def plain(index: int) -> Tensor:
+    return PHOTO.prepare(Image.fromarray(pictures()[index]))
+
+
 def test_batches_are_float_pictures_and_integer_targets() -> None:
-    pictures, targets = next(loader(batch_size=5).epoch(0))
-    assert pictures.shape == (5, 3, 16, 16)
-    assert pictures.dtype == torch.float32
+    images, targets = next(loader(batch_size=5).epoch(0))
+    assert images.shape == (5, 3, 16, 16)
+    assert images.dtype == torch.float32
+    assert images.is_contiguous()
     assert targets.shape == (5,)
     assert targets.dtype == torch.int64
 
 
-def test_a_picture_is_the_transform_under_the_seed_of_its_epoch_and_index() -> None:
-    pictures, targets = flat(list(loader(seed=7).epoch(3)))
-    for picture, index in zip(pictures, targets.tolist(), strict=True):
-        torch.manual_seed(mix(7, 3, index))
-        assert torch.equal(picture, TRAIN(images().load(index)))
+@pytest.mark.parametrize("recipe", ["photo", "cifar", "drawn"])
+def test_a_view_is_made_from_the_row_of_its_picture_in_the_epochs_one_draw(recipe: str) -> None:
+    preparation = build(recipe, 16, "inception")
+    uniforms = torch.rand(COUNT, DRAWS, generator=generator(7, 3), dtype=torch.float64).numpy()
+    made = pictures()
+    stages = preparation.train_views(uniforms, np.array([p.shape[:2] for p in made]))
+    batches = BatchLoader(pixels(), np.arange(COUNT), preparation, 4, seed=7).epoch(3)
+    for picture, index in zip(*flat(list(batches)), strict=True):
+        i = int(index)
+        assert torch.equal(picture, normalized(take(made[i], stages, i)))
 
 
 def test_an_epoch_shows_every_picture_once_in_an_order_of_its_own() -> None:
@@ -60,103 +89,140 @@ def test_an_epoch_shows_every_picture_once_in_an_order_of_its_own() -> None:
 
 def test_another_epoch_or_seed_augments_a_picture_differently() -> None:
     def picture_0(seed: int, epoch: int) -> Tensor:
-        pictures, targets = flat(list(loader(seed=seed).epoch(epoch)))
-        return pictures[targets == 0]
+        images, targets = flat(list(loader(seed=seed).epoch(epoch)))
+        return images[targets == 0]
 
     assert not torch.equal(picture_0(7, 0), picture_0(7, 1))
     assert not torch.equal(picture_0(7, 0), picture_0(8, 0))
 
 
-def test_batch_size_does_not_change_the_pictures() -> None:
-    assert_same(
-        flat(list(loader(batch_size=4).epoch(2))), flat(list(loader(batch_size=8).epoch(2)))
-    )
-
-
-def test_workers_do_not_change_the_pictures() -> None:
-    assert_same(flat(list(loader().epoch(2))), flat(list(loader(workers=2).epoch(2))))
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("batch_size", [1, 4, 8, 30])
+@pytest.mark.parametrize("known", [True, False])
+def test_batch_size_workers_and_storage_do_not_change_the_pictures(
+    workers: int, batch_size: int, known: bool
+) -> None:
+    batches = loader(batch_size, known=known, workers=workers).epoch(2)
+    assert_same(flat(list(batches)), flat(list(loader().epoch(2))))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_entered_in_the_middle_goes_on_as_if_never_left(workers: int) -> None:
+@pytest.mark.parametrize("start", range(6))
+def test_an_epoch_entered_in_the_middle_goes_on_as_if_never_left(workers: int, start: int) -> None:
     whole = list(loader().epoch(1))
-    assert_same(flat(whole[4:]), flat(list(loader(workers=workers).epoch(1, start=4))))
+    rest = list(loader(workers=workers).epoch(1, start=start))
+    assert_same(flat(whole[start:]), flat(rest))
 
 
-def test_an_epoch_entered_at_its_end_is_empty() -> None:
-    assert list(loader().epoch(0, start=6)) == []
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_entered_at_its_end_is_empty(workers: int) -> None:
+    assert list(loader(workers=workers).epoch(0, start=6)) == []
 
 
-def test_an_abandoned_epoch_leaves_no_trace_in_the_next() -> None:
-    batches = loader()
-    next(batches.epoch(0))
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_abandoned_epoch_leaves_no_trace(workers: int) -> None:
+    threads = threading.active_count()
+    batches = loader(workers=workers)
+    left = batches.epoch(0)
+    next(left)
+    left.close()
+    assert threading.active_count() == threads
     assert_same(flat(list(batches.epoch(0))), flat(list(loader().epoch(0))))
 
 
-def test_without_a_seed_pictures_come_in_order_through_the_test_transform() -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_epochs_may_be_read_in_turns(workers: int) -> None:
+    batches = loader(workers=workers)
+    turns = list(zip(batches.epoch(0), batches.epoch(1), strict=True))
     for epoch in (0, 1):
-        pictures, targets = flat(list(loader(seed=None).epoch(epoch)))
+        assert_same(flat([turn[epoch] for turn in turns]), flat(list(loader().epoch(epoch))))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_without_a_seed_pictures_come_in_order_under_the_test_view(workers: int) -> None:
+    for epoch in (0, 1):
+        images, targets = flat(list(loader(seed=None, workers=workers).epoch(epoch)))
         assert targets.tolist() == list(range(COUNT))
-        assert torch.equal(pictures, torch.stack([TEST(images().load(i)) for i in range(COUNT)]))
+        assert torch.equal(images, torch.stack([plain(i) for i in range(COUNT)]))
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_any_pictures_can_be_had_under_the_test_view(seed: int | None) -> None:
+    batches = loader(seed=seed)
+    assert torch.equal(batches.batch([5, 0, 5, 21]), torch.stack([plain(i) for i in (5, 0, 5, 21)]))
+    assert torch.equal(batches.batch(np.array([3])), plain(3)[None])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_groups_of_pictures_come_one_after_the_other(workers: int) -> None:
+    groups = [[4, 2], [0], [7, 7, 1]]
+    for group, images in zip(groups, loader(workers=workers).batches(groups), strict=True):
+        assert torch.equal(images, torch.stack([plain(i) for i in group]))
+    assert list(loader(workers=workers).batches([])) == []
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_plain_batches_are_the_test_views_in_order_as_often_as_one_likes(
+    workers: int, seed: int | None
+) -> None:
+    targets = np.arange(COUNT) * 3 % COUNT
+    batches = BatchLoader(pixels(), targets, PHOTO, 4, seed=seed, workers=workers)
+    again = batches.plain()
+    for _ in range(2):
+        parts = list(again)
+        assert [len(y) for _, y in parts] == [4, 4, 4, 4, 4, 2]
+        views, said = flat(parts)
+        assert torch.equal(views, torch.stack([plain(i) for i in range(COUNT)]))
+        assert said.tolist() == targets.tolist()
+        assert said.dtype == torch.int64
+
+
+def test_what_a_loader_was_made_of_can_be_asked() -> None:
+    targets = np.arange(COUNT)[::-1]
+    batches = BatchLoader(pixels(), targets, PHOTO, 7, seed=1)
+    assert batches.batch_size == 7
+    assert batches.targets.tolist() == targets.tolist()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_callers_random_state_is_untouched(workers: int) -> None:
-    torch.manual_seed(3)
-    undisturbed = torch.rand(4)
-    torch.manual_seed(3)
-    drawn = [torch.rand(1)]
-    batches = loader(batch_size=8, workers=workers).epoch(0)
-    for _ in range(3):
-        next(batches)
-        drawn.append(torch.rand(1))
-    assert torch.equal(torch.cat(drawn), undisturbed)
-
-
-def test_the_callers_random_state_is_untouched_by_a_failure(tmp_path: Path) -> None:
-    broken = ImageSet([tmp_path / "gone.png"], np.zeros(1, dtype=np.int64), ("thing",))
     state = torch.get_rng_state()
-    with pytest.raises(DataError):
-        next(BatchLoader(broken, broken.labels, TRAIN, 1, seed=0).epoch(0))
+    list(loader(batch_size=8, workers=workers).epoch(0))
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(
-    ("size", "drop_last", "sizes"),
-    [
-        (8, False, [8, 8, 6]),
-        (8, True, [8, 8]),
-        (11, True, [11, 11]),
-        (22, False, [22]),
-        (30, False, [22]),
-    ],
-)
-def test_the_length_is_the_number_of_batches(size: int, drop_last: bool, sizes: list[int]) -> None:
-    batches = loader(batch_size=size, drop_last=drop_last)
+def test_the_time_spent_waiting_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock ticks once for each look at it, so each batch and the end take one tick."""
+    ticks = iter(range(1000))
+    monkeypatch.setattr("cprompt.data.loader.time.perf_counter", lambda: next(ticks))
+    batches = loader(batch_size=8)
+    assert batches.waited == 0
+    list(batches.epoch(0))
+    assert batches.waited == 4
+    batches.batch([0])
+    assert batches.waited == 5
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(8, [8, 8, 6]), (11, [11, 11]), (30, [22])])
+def test_the_length_is_the_number_of_batches(size: int, sizes: list[int]) -> None:
+    batches = loader(batch_size=size)
     assert len(batches) == len(sizes)
     assert [len(targets) for _, targets in batches.epoch(0)] == sizes
 
 
-def test_drop_last_ends_the_same_epoch_early() -> None:
-    assert_same(
-        flat(list(loader(batch_size=8, drop_last=True).epoch(0))),
-        flat(list(loader(batch_size=8).epoch(0))[:2]),
-    )
-
-
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_unreadable_file_reaches_the_caller_as_a_clean_error(
-    workers: int, tmp_path: Path
-) -> None:
+def test_an_unreadable_file_reaches_the_caller_at_its_batch(workers: int, tmp_path: Path) -> None:
     files = [tmp_path / f"{i}.png" for i in range(6)]
     for file in files:
         Image.new("RGB", (20, 20)).save(file)
     files[4].write_bytes(files[4].read_bytes()[:40])
+    images = ImageSet(files, np.zeros(6, dtype=np.int64), ("thing",))
     with pytest.raises(DataError) as direct:
-        ImageSet(files, np.zeros(6, dtype=np.int64), ("thing",)).load(4)
+        images.load(4)
 
-    pictures = ImageSet(files, np.zeros(6, dtype=np.int64), ("thing",))
-    batches = BatchLoader(pictures, np.arange(6), TEST, 2, seed=None, workers=workers).epoch(0)
+    opened = open_pixels(images, CacheConfig("off"))
+    batches = BatchLoader(opened, np.arange(6), PHOTO, 2, seed=None, workers=workers).epoch(0)
     assert next(batches)[1].tolist() == [0, 1]
     assert next(batches)[1].tolist() == [2, 3]
     with pytest.raises(DataError) as raised:
@@ -165,18 +231,30 @@ def test_an_unreadable_file_reaches_the_caller_as_a_clean_error(
     assert "4.png" in str(raised.value)
 
 
+def test_a_set_stays_off_a_device_that_has_no_room_for_it() -> None:
+    needed = sum(picture.size for picture in pictures())
+    assert loader(device_gib=needed / 2**30)._fits()
+    assert not loader(device_gib=(needed - 1) / 2**30)._fits()
+    assert not loader(device_gib=0)._fits()
+    assert not loader(known=False, device_gib=1)._fits()
+
+
+def test_without_triton_a_warning_says_that_the_cpu_prepares_pictures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cprompt.data.resample", None)  # cannot be imported
+    with pytest.warns(UserWarning, match="prepared on the CPU: Triton does not work here"):
+        assert not _triton_works.__wrapped__(torch.device("cuda"))
+
+
 def test_targets_must_be_one_a_picture() -> None:
     with pytest.raises(DataError, match="22 pictures but 3 targets"):
-        BatchLoader(images(), np.arange(3), TEST, 4, seed=None)
+        BatchLoader(pixels(), np.arange(3), PHOTO, 4, seed=None)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [
-        ({"batch_size": 0}, "batch_size .* not 0"),
-        ({"workers": -1}, "workers .* not -1"),
-        ({"batch_size": 23, "drop_last": True}, "22 pictures .* batch of 23"),
-    ],
+    [({"batch_size": 0}, "batch_size .* not 0"), ({"workers": -1}, "workers .* not -1")],
 )
 def test_a_setting_out_of_range_is_named(options: dict[str, int], said: str) -> None:
     with pytest.raises(ConfigError, match=said):

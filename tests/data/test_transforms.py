@@ -1,13 +1,23 @@
-import pickle
+import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torchvision import transforms as T
+from torchvision.transforms import functional as F
 
 from cprompt.data import transforms
+from cprompt.data.transforms import DRAWS, Views, random_crops, take
 from cprompt.errors import ConfigError
+
+BILINEAR = T.InterpolationMode.BILINEAR
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+SIZES = [(60, 80), (80, 60), (33, 33), (1, 1), (1, 9), (7, 200), (16, 16), (500, 41)]
 
 
 def scenery(width: int, height: int) -> Image.Image:
@@ -19,133 +29,257 @@ def as_tensor(picture: Image.Image) -> Tensor:
     return torch.tensor(np.array(picture), dtype=torch.float32).permute(2, 0, 1) / 255
 
 
-def map_of_places() -> Image.Image:
-    """200 x 200: red is the column, green the row, blue is 200 and so tells the brightness."""
-    at = np.arange(200, dtype=np.uint8)
-    columns, rows = np.broadcast_to(at, (200, 200)), np.broadcast_to(at[:, None], (200, 200))
-    return Image.fromarray(np.stack([columns, rows, np.full_like(rows, 200)], axis=2))
+def uniforms(count: int, seed: int = 0) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).random((count, DRAWS))
 
 
-def crops(recipe: str, draws: int) -> tuple[list[float], list[float], int]:
-    """Area and width / height of each random crop, and how many were mirrored."""
-    train, _ = transforms.build(recipe, 50, "none")
-    torch.manual_seed(0)
-    areas, ratios, mirrored = [], [], 0
-    for _ in range(draws):
-        red, green, blue = train(map_of_places())
-        # Pixel centres are half a pixel inside the crop, so 50 of them span 49 / 50 of it.
-        wide = ((red[0, -1] - red[0, 0]) / blue[0, 0]).item() * 50 / 49
-        high = ((green[-1, 0] - green[0, 0]) / blue[0, 0]).item() * 50 / 49
-        mirrored += wide < 0
-        areas.append(abs(wide) * high)
-        ratios.append(abs(wide) / high)
-    return areas, ratios, mirrored
+def same_size(count: int, height: int, width: int) -> NDArray[np.int64]:
+    return np.tile(np.array([height, width]), (count, 1))
+
+
+# --- the views of testing -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("recipe", ["photo", "cifar"])
 def test_photos_are_tested_on_the_centre_of_a_slightly_larger_picture(recipe: str) -> None:
     picture = scenery(80, 60)
-    _, test = transforms.build(recipe, 56, "none")
     # Short side 56 * 256 / 224 = 64, long side 64 * 80 / 60 = 85; margins 14 and 4.
     enlarged = picture.resize((85, 64), Image.Resampling.BILINEAR)
-    torch.testing.assert_close(test(picture), as_tensor(enlarged.crop((14, 4, 70, 60))))
+    torch.testing.assert_close(
+        transforms.build(recipe, 56, "none").prepare(picture),
+        as_tensor(enlarged.crop((14, 4, 70, 60))),
+    )
 
 
 def test_at_224_the_short_side_is_256() -> None:
     picture = scenery(512, 512)
-    _, test = transforms.build("photo", 224, "none")
     halved = picture.resize((256, 256), Image.Resampling.BILINEAR)
-    torch.testing.assert_close(test(picture), as_tensor(halved.crop((16, 16, 240, 240))))
-
-
-def test_drawn_pictures_are_tested_whole() -> None:
-    picture = scenery(80, 60)
-    _, test = transforms.build("drawn", 32, "none")
     torch.testing.assert_close(
-        test(picture), as_tensor(picture.resize((32, 32), Image.Resampling.BILINEAR))
+        transforms.build("photo", 224, "none").prepare(picture),
+        as_tensor(halved.crop((16, 16, 240, 240))),
     )
 
 
-def test_plain_takes_the_central_square_in_training_too() -> None:
-    picture = scenery(80, 60)
-    train, test = transforms.build("plain", 30, "none")
-    expected = as_tensor(picture.resize((40, 30), Image.Resampling.BILINEAR).crop((5, 0, 35, 30)))
-    torch.testing.assert_close(train(picture), expected)
-    torch.testing.assert_close(test(picture), expected)
-
-
-@pytest.mark.parametrize("recipe", ["photo", "cifar"])
-def test_photo_crops_take_8_to_100_percent_of_the_area(recipe: str) -> None:
-    # The bounds leave room for crops of whole pixels: `cifar` cuts them out of 57 x 57.
-    areas, ratios, mirrored = crops(recipe, 300)
-    assert 0.07 < min(areas) < 0.15
-    assert 0.85 < max(areas) < 1.02
-    assert 0.7 < min(ratios) < 0.8
-    assert 1.25 < max(ratios) < 1.42
-    assert 120 < mirrored < 180
-
-
-def test_drawn_crops_take_most_of_the_picture_and_keep_its_proportions() -> None:
-    areas, ratios, mirrored = crops("drawn", 300)
-    assert 0.58 < min(areas) < 0.65
-    assert 0.95 < max(areas) < 1.02
-    assert 0.85 < min(ratios) < 0.9
-    assert 1.1 < max(ratios) < 1.17
-    assert 120 < mirrored < 180
-
-
-def test_only_cifar_changes_brightness_and_by_a_quarter_at_most() -> None:
-    grey = Image.new("RGB", (40, 40), (100, 100, 100))
-    torch.manual_seed(0)
-    for recipe in ("photo", "drawn", "plain"):
-        train, _ = transforms.build(recipe, 16, "none")
-        assert all(train(grey).unique().item() * 255 == pytest.approx(100) for _ in range(20))
-    train, test = transforms.build("cifar", 16, "none")
-    levels = [train(grey).unique().item() * 255 for _ in range(100)]
-    assert 100 * (1 - 63 / 255) - 1 <= min(levels) < 80
-    assert 120 < max(levels) <= 100 * (1 + 63 / 255) + 1
-    assert test(grey).unique().item() == pytest.approx(100 / 255)
+@pytest.mark.parametrize("normalization", list(transforms.NORMALIZATIONS))
+@pytest.mark.parametrize("recipe", ["photo", "cifar", "drawn", "plain"])
+def test_one_picture_is_prepared_bit_for_bit_as_by_torchvision(
+    recipe: str, normalization: str
+) -> None:
+    mean_and_std = transforms.NORMALIZATIONS[normalization]
+    for size in (15, 16):
+        first: list[Any] = {
+            "photo": [T.Resize(round(size * 256 / 224), BILINEAR), T.CenterCrop(size)],
+            "cifar": [T.Resize(round(size * 256 / 224), BILINEAR), T.CenterCrop(size)],
+            "drawn": [T.Resize((size, size), BILINEAR)],
+            "plain": [T.Resize(size, BILINEAR), T.CenterCrop(size)],
+        }[recipe]
+        theirs = T.Compose([*first, T.ToTensor(), T.Normalize(*mean_and_std)])
+        ours = transforms.build(recipe, size, normalization)
+        for height, width in SIZES:
+            picture = scenery(width, height)
+            assert torch.equal(ours.prepare(picture), theirs(picture)), (height, width)
 
 
 @pytest.mark.parametrize(
-    ("normalization", "white"),
+    ("normalization", "white", "black"),
     [
-        ("none", (1.0, 1.0, 1.0)),
-        ("imagenet", (2.2489083, 2.4285714, 2.64)),
-        ("inception", (1.0, 1.0, 1.0)),
+        ("none", (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)),
+        ("imagenet", (2.2489083, 2.4285714, 2.64), (-2.1179039, -2.0357143, -1.8044444)),
+        ("inception", (1.0, 1.0, 1.0), (-1.0, -1.0, -1.0)),
     ],
 )
-def test_white_becomes_one_minus_mean_over_deviation(
-    normalization: str, white: tuple[float, float, float]
+def test_white_and_black_become_themselves_minus_mean_over_deviation(
+    normalization: str, white: tuple[float, ...], black: tuple[float, ...]
 ) -> None:
-    for transform in transforms.build("photo", 16, normalization):
-        result = transform(Image.new("RGB", (20, 20), "white"))
+    prepare = transforms.build("photo", 16, normalization).prepare
+    for colour, expected in (("white", white), ("black", black)):
+        result = prepare(Image.new("RGB", (20, 20), colour))
         assert result.shape == (3, 16, 16)
         assert result.dtype == torch.float32
-        torch.testing.assert_close(result[:, 0, 0], torch.tensor(white))
+        torch.testing.assert_close(result[:, 5, 5], torch.tensor(expected))
+
+
+# --- the views of training ----------------------------------------------------------------------
+
+
+def by_torchvision(picture: Image.Image, stages: tuple[Views, ...], row: int) -> NDArray[np.uint8]:
+    """The last view is a crop; one before it is an enlarged picture of another brightness."""
+    *first, last = stages
+    for views in first:
+        picture = F.resize(picture, views.resized[row].tolist(), BILINEAR)
+        picture = F.adjust_brightness(picture, float(views.brightness[row]))
+    picture = F.resized_crop(
+        picture, *last.window[row].tolist(), last.resized[row].tolist(), BILINEAR
+    )
+    return np.asarray(F.hflip(picture) if last.flip[row] else picture)
+
+
+@pytest.mark.parametrize("recipe", ["photo", "cifar", "drawn"])
+def test_a_view_is_taken_bit_for_bit_as_by_torchvision(recipe: str) -> None:
+    preparation = transforms.build(recipe, 20, "none")
+    sizes = np.repeat(np.array(SIZES), 6, axis=0)
+    stages = preparation.train_views(uniforms(len(sizes)), sizes)
+    assert stages[-1].flip.any()
+    assert not stages[-1].flip.all()
+    for row, (height, width) in enumerate(sizes.tolist()):
+        picture = scenery(width, height)
+        view = take(np.asarray(picture), stages, row)
+        assert view.shape == (20, 20, 3)
+        assert np.array_equal(view, by_torchvision(picture, stages, row)), (height, width)
+
+
+def test_cifar_pictures_are_enlarged_to_the_margin_before_the_crop() -> None:
+    enlarged, crop = transforms.build("cifar", 56, "none").train_views(
+        uniforms(5), same_size(5, 32, 48)
+    )
+    assert enlarged.window.tolist() == [[0, 0, 32, 48]] * 5
+    assert enlarged.resized.tolist() == enlarged.shape.tolist() == [[64, 96]] * 5
+    assert not enlarged.flip.any()
+    assert crop.resized.tolist() == [[56, 56]] * 5
+    assert (crop.window[:, :2] + crop.window[:, 2:] <= [64, 96]).all()
+    assert crop.window[:, 2:].max() > 48  # of the enlarged picture, not of the small one
+
+
+def test_plain_draws_nothing() -> None:
+    preparation = transforms.build("plain", 30, "none")
+    sizes = same_size(3, 60, 80)
+    (train,), (test,) = preparation.train_views(uniforms(3), sizes), preparation.test_views(sizes)
+    for name in ("window", "resized", "corner", "shape", "flip", "brightness"):
+        assert np.array_equal(getattr(train, name), getattr(test, name))
+    assert (test.resized.tolist(), test.corner.tolist()) == ([[30, 40]] * 3, [[0, 5]] * 3)
+
+
+@pytest.mark.parametrize("recipe", ["photo", "cifar", "drawn"])
+def test_a_view_depends_on_its_own_row_alone(recipe: str) -> None:
+    preparation = transforms.build(recipe, 20, "none")
+    numbers, sizes = uniforms(len(SIZES)), np.array(SIZES)
+    together = preparation.train_views(numbers, sizes)
+    for row in range(len(SIZES)):
+        alone = preparation.train_views(numbers[[row]], sizes[[row]])
+        for one, all_ in zip(alone, together, strict=True):
+            for name in ("window", "resized", "corner", "shape", "flip", "brightness"):
+                assert np.array_equal(getattr(one, name)[0], getattr(all_, name)[row])
+
+
+# --- random crops -------------------------------------------------------------------------------
+
+
+class Scripted:
+    """Stands for torch inside torchvision's `get_params`: its draws are the numbers of one row."""
+
+    exp, log = staticmethod(torch.exp), staticmethod(torch.log)
+
+    def __init__(self, row: NDArray[np.float64]) -> None:
+        areas, ratios, self.places = row[:10], row[10:20], iter(row[20:22])
+        self.pairs = iter(np.stack([areas, ratios], axis=1).ravel())
+
+    def tensor(self, values: Any) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64)
+
+    def empty(self, _: int) -> SimpleNamespace:
+        def uniform(low: float, high: float) -> Tensor:
+            return self.tensor(float(low) + (float(high) - float(low)) * next(self.pairs))
+
+        return SimpleNamespace(uniform_=uniform)
+
+    def randint(self, low: int, high: int, size: tuple[int]) -> Tensor:
+        return torch.tensor(low + math.floor(next(self.places) * (high - low)))
+
+
+def theirs(row: NDArray[np.float64], height: int, width: int, scale: Any, ratio: Any) -> list[int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(T.transforms, "torch", Scripted(row))
+        picture = Image.new("RGB", (width, height))
+        return list(T.RandomResizedCrop.get_params(picture, list(scale), list(ratio)))
 
 
 @pytest.mark.parametrize(
-    ("normalization", "black"),
+    ("scale", "ratio"), [(SCALE, RATIO), ((0.6, 1.0), (0.87, 1.15)), ((0.9, 1.0), (1.0, 1.0))]
+)
+def test_from_the_same_numbers_the_box_is_torchvisions(scale: Any, ratio: Any) -> None:
+    sizes = np.repeat(np.array(SIZES), 25, axis=0)
+    numbers = uniforms(len(sizes), seed=3)
+    boxes = random_crops(numbers, sizes, scale, ratio)
+    for box, row, (height, width) in zip(boxes, numbers, sizes.tolist(), strict=True):
+        assert box.tolist() == theirs(row, height, width, scale, ratio), (height, width)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "box"),
     [
-        ("none", (0.0, 0.0, 0.0)),
-        ("imagenet", (-2.1179039, -2.0357143, -1.8044444)),
-        ("inception", (-1.0, -1.0, -1.0)),
+        # Nine tenths of the area at a ratio from 3/4 to 4/3 never fit into these.
+        (100, 1000, [0, 433, 100, 133]),  # 100 * 4/3 = 133.3; (1000 - 133) // 2
+        (1000, 100, [433, 0, 133, 100]),
     ],
 )
-def test_black_becomes_minus_mean_over_deviation(
-    normalization: str, black: tuple[float, float, float]
+def test_where_no_try_fits_the_crop_is_central(height: int, width: int, box: list[int]) -> None:
+    boxes = random_crops(uniforms(50), same_size(50, height, width), (0.9, 1.0), RATIO)
+    assert boxes.tolist() == [box] * 50
+
+
+def assert_same_distribution(ours: NDArray[Any], theirs: NDArray[Any]) -> None:
+    """Means and the distribution at its deciles, within 4.5 standard errors."""
+    error = math.sqrt(ours.var() / len(ours) + theirs.var() / len(theirs))
+    assert abs(ours.mean() - theirs.mean()) < 4.5 * error
+    for part in np.arange(0.1, 1, 0.1):
+        at = np.quantile(theirs, part)
+        error = math.sqrt(part * (1 - part) * (1 / len(ours) + 1 / len(theirs)))
+        assert abs((ours <= at).mean() - (theirs <= at).mean()) < 4.5 * error
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "scale", "ratio"),
+    [(75, 100, SCALE, RATIO), (64, 64, (0.6, 1.0), (0.87, 1.15)), (40, 120, SCALE, RATIO)],
+)
+def test_crops_are_distributed_as_torchvisions(
+    height: int, width: int, scale: Any, ratio: Any
 ) -> None:
-    _, test = transforms.build("plain", 16, normalization)
-    result = test(Image.new("RGB", (20, 20), "black"))
-    torch.testing.assert_close(result[:, 5, 5], torch.tensor(black))
+    picture = Image.new("RGB", (width, height))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        params = T.RandomResizedCrop.get_params
+        theirs = np.array([params(picture, list(scale), list(ratio)) for _ in range(3000)])
+    ours = random_crops(uniforms(30_000), same_size(30_000, height, width), scale, ratio)
+    for statistic in (
+        lambda box: box[:, 0],
+        lambda box: box[:, 1],
+        lambda box: box[:, 2] * box[:, 3],
+        lambda box: np.log(box[:, 3] / box[:, 2]),
+    ):
+        assert_same_distribution(statistic(ours), statistic(theirs))
 
 
-def test_transforms_can_be_sent_to_another_process() -> None:
-    picture = scenery(40, 40)
-    for recipe in transforms.RECIPES:
-        _, test = transforms.build(recipe, 16, "imagenet")
-        torch.testing.assert_close(pickle.loads(pickle.dumps(test))(picture), test(picture))
+def test_half_of_the_views_are_mirrored_whatever_their_crop() -> None:
+    count = 20_000
+    (views,) = transforms.build("photo", 20, "none").train_views(
+        uniforms(count), same_size(count, 60, 80)
+    )
+    assert abs(views.flip.mean() - 0.5) < 4.5 * 0.5 / math.sqrt(count)
+    large = views.window[:, 2] > np.median(views.window[:, 2])
+    assert abs(views.flip[large].mean() - 0.5) < 4.5 * 0.5 / math.sqrt(large.sum())
+
+
+def test_only_cifar_changes_brightness_evenly_and_by_63_levels_of_255_at_most() -> None:
+    count, most = 20_000, 63 / 255
+    for recipe in ("photo", "drawn", "plain"):
+        stages = transforms.build(recipe, 20, "none").train_views(uniforms(9), same_size(9, 60, 80))
+        assert all((views.brightness == 1).all() for views in stages)
+    enlarged, crop = transforms.build("cifar", 20, "none").train_views(
+        uniforms(count), same_size(count, 60, 80)
+    )
+    change = enlarged.brightness.astype(np.float64) - 1
+    deciles = np.quantile(change, np.arange(0, 1.01, 0.1))
+    assert np.abs(deciles - np.linspace(-most, most, 11)).max() < 4.5 * most / math.sqrt(count)
+    assert np.abs(change).max() <= most + 1e-6
+    assert (crop.brightness == 1).all()
+
+
+def test_brightness_rounds_down_and_stops_at_white() -> None:
+    grey = np.full((40, 40, 3), (10, 101, 250), dtype=np.uint8)
+    numbers = np.full((1, DRAWS), 0.5)
+    numbers[0, -1] = 0.75  # the factor is then 1 + 63/255 / 2 = 1.1235
+    stages = transforms.build("cifar", 16, "none").train_views(numbers, same_size(1, 40, 40))
+    assert np.unique(take(grey, stages, 0).reshape(-1, 3), axis=0).tolist() == [[11, 113, 255]]
 
 
 @pytest.mark.parametrize(

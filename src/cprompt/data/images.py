@@ -23,7 +23,7 @@ MAX_PIXELS = 178_000_000
 """Largest picture that is read, in pixels: just below the size that Pillow itself refuses."""
 
 # Only these are tried, whatever the file is called: some other decoders of Pillow start programs.
-_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
 
 REMEDY = "re-copy or delete it; `cprompt doctor` lists all such files"
 """What to do about a picture that cannot be read: how the errors of this module end."""
@@ -67,7 +67,7 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
     every value is taken for it, otherwise the picture's own minimum and maximum.
     """
     try:
-        with Image.open(file, formats=_FORMATS) as image:
+        with Image.open(file, formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             image.load()
@@ -84,7 +84,7 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
         if file.seek(0, os.SEEK_END) == 0:
             raise DataError(f"{name} is empty (0 bytes); {REMEDY}") from error
         raise DataError(
-            f"{name} is not a picture that can be read ({', '.join(_FORMATS)}); {REMEDY}"
+            f"{name} is not a picture that can be read ({', '.join(FORMATS)}); {REMEDY}"
         ) from error
     except Exception as error:  # decoders meet broken files with almost any exception
         raise DataError(f"{name} is damaged or cut short ({error}); {REMEDY}") from error

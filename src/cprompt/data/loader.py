@@ -3,136 +3,224 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+import time
+import warnings
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from cprompt.data.base import ImageSet
-from cprompt.data.transforms import Transform
-from cprompt.errors import ConfigError, CPromptError, DataError
-from cprompt.seeds import generator, mix
+from cprompt.data.pixels import Pixels, in_order
+from cprompt.data.transforms import DRAWS, Preparation, Stages, send, take
+from cprompt.errors import ConfigError, DataError
+from cprompt.seeds import generator
 
-Batch = tuple[Tensor, Tensor]
+if TYPE_CHECKING:
+    from cprompt.data.resample import Sampler
+
+Batch: TypeAlias = tuple[Tensor, Tensor]
+Numbers: TypeAlias = NDArray[np.int64]
+Uniforms: TypeAlias = NDArray[np.float64]
+T = TypeVar("T")
+Stream: TypeAlias = Generator[T, None, None]
 
 
 class BatchLoader:
-    """Batches of one ImageSet; every draw is a function of (seed, epoch, index).
+    """Batches of one set's pictures; every draw is a function of (seed, epoch, index).
 
     So a run can start again at any batch, and neither the batch size nor the number of workers
-    changes what a picture looks like. `index` counts within `images`: two loaders that must not
+    changes what a picture looks like. `index` counts within `pixels`: two loaders that must not
     draw alike (two tasks, say) need two seeds.
+
+    A set that has room on a CUDA device is sent there once, and its views are taken there. Else
+    they are taken by PIL, ahead of time if there are workers, and sent batch by batch.
     """
 
     def __init__(
         self,
-        images: ImageSet,
-        targets: NDArray[np.int64],
-        transform: Transform,
+        pixels: Pixels,
+        targets: Numbers,
+        preparation: Preparation,
         batch_size: int,
         *,
         seed: int | None,
+        device: torch.device = torch.device("cpu"),
         workers: int = 0,
-        drop_last: bool = False,
+        device_gib: float | None = None,
     ) -> None:
         """`targets[i]` is what the network should say of picture i, in the caller's numbering.
 
-        Without a seed the pictures come in order and `transform` must draw nothing. With
-        `workers` = 0 the pictures are prepared in this process. `drop_last` leaves out a last
-        batch that is not full.
+        Without a seed an epoch shows the test views in order. `workers` are threads; with 0,
+        pictures are prepared when they are asked for. `device_gib` is the room for the set on a
+        CUDA device, by default half of what is free there when the first batch is made.
         """
-        if len(images) != len(targets):
-            raise DataError(f"{len(images)} pictures but {len(targets)} targets")
+        if len(pixels) != len(targets):
+            raise DataError(f"{len(pixels)} pictures but {len(targets)} targets")
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
         if workers < 0:
             raise ConfigError(f"workers must be 0 or more, not {workers}")
-        if drop_last and len(images) < batch_size:
-            raise ConfigError(
-                f"{len(images)} pictures do not fill one batch of {batch_size}, and drop_last "
-                "leaves out what is not full; use a smaller batch_size or drop_last=False"
-            )
-        self._images = images
-        self._targets = torch.from_numpy(np.asarray(targets, dtype=np.int64))
-        self._transform = transform
+        self._pixels = pixels
+        self._targets = np.asarray(targets, dtype=np.int64)
+        self._preparation = preparation
+        self._normalize = preparation.normalizer(device)
         self._batch_size = batch_size
         self._seed = seed
+        self.device = device
         self._workers = workers
-        self._drop_last = drop_last
+        self._device_gib = device_gib
+        self.waited = 0.0
+        """Seconds that readers of the batches have spent waiting for them."""
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        batches = len(self._images) / self._batch_size
-        return math.floor(batches) if self._drop_last else math.ceil(batches)
+        return math.ceil(len(self._pixels) / self._batch_size)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch from number `start` on: (B, 3, H, W) float32, (B,) int64."""
+    @property
+    def targets(self) -> Numbers:
+        """What the network should say of each picture."""
+        return self._targets
+
+    @property
+    def batch_size(self) -> int:
+        """Pictures in a batch."""
+        return self._batch_size
+
+    def plain(self) -> Plain:
+        """Batches of the test views in order, with targets; to be gone through at will."""
+        return Plain(self)
+
+    def epoch(self, epoch: int, start: int = 0) -> Stream[Batch]:
+        """The batches of one epoch from number `start` on, on the device.
+
+        Each is float32 (B, 3, S, S) and int64 (B,).
+        """
         if not 0 <= start <= len(self):
             raise ConfigError(f"an epoch has {len(self)} batches; it cannot start at {start}")
-        order = self._order(epoch)
-        size = self._batch_size
-        return self._batches(
-            epoch, [order[i * size : (i + 1) * size] for i in range(start, len(self))]
-        )
+        return self._timed(self._epoch(epoch, start * self._batch_size))
 
-    def _order(self, epoch: int) -> list[int]:
-        count = len(self._images)
+    def batches(self, groups: Iterable[Sequence[int] | Numbers]) -> Stream[Tensor]:
+        """The test views of the pictures of each group, on the device: float32 (B, 3, S, S)."""
+        return self._timed(self._views([np.asarray(group, np.int64) for group in groups], None))
+
+    def batch(self, indices: Sequence[int] | Numbers) -> Tensor:
+        """The test views of the pictures at `indices`, on the device: float32 (B, 3, S, S)."""
+        return next(self.batches([indices]))
+
+    def _epoch(self, epoch: int, first: int) -> Stream[Batch]:
+        order, uniforms = self._draw(epoch)
+        targets = send(torch.from_numpy(self._targets[order]), self.device)
+        firsts = range(first, len(order), self._batch_size)
+        groups = [order[i : i + self._batch_size] for i in firsts]
+        for i, images in zip(firsts, self._views(groups, uniforms), strict=True):
+            yield images, targets[i : i + len(images)]
+
+    def _draw(self, epoch: int) -> tuple[Numbers, Uniforms | None]:
+        """The order of the pictures, and row i of numbers to draw picture i's view from."""
+        count = len(self._pixels)
         if self._seed is None:
-            return list(range(count))
-        shuffled: list[int] = torch.randperm(count, generator=generator(self._seed, epoch)).tolist()
-        return shuffled
+            return np.arange(count), None
+        rng = generator(self._seed, epoch)
+        uniforms = torch.rand(count, DRAWS, generator=rng, dtype=torch.float64)
+        return torch.randperm(count, generator=rng).numpy(), uniforms.numpy()
 
-    def _batches(self, epoch: int, indices: list[list[int]]) -> Iterator[Batch]:
-        prepared = DataLoader(
-            _Prepared(self._images, self._targets, self._transform, self._seed, epoch),
-            batch_size=None,
-            sampler=indices,
-            num_workers=self._workers,
-            collate_fn=_unchanged,
-            generator=torch.Generator(),  # else DataLoader draws from the global one
+    def _views(self, groups: Sequence[Numbers], uniforms: Uniforms | None) -> Stream[Tensor]:
+        """Views of each group's pictures as network input; test views without `uniforms`."""
+        sampler = self._sampler
+        if sampler is not None and groups:
+            numbers = np.concatenate(groups)
+            plan = sampler.plan(self._stages(numbers, sampler.sizes[numbers], uniforms), numbers)
+            ends = np.cumsum([len(group) for group in groups]).tolist()
+            for start, stop in zip([0, *ends], ends, strict=False):
+                yield sampler.take(plan, start, stop)
+            return
+
+        with closing(in_order(partial(self._levels, uniforms), groups, self._workers)) as prepared:
+            for levels in prepared:
+                yield self._normalize(levels.to(self.device, non_blocking=True))
+
+    def _levels(self, uniforms: Uniforms | None, group: Numbers) -> Tensor:
+        """Views of a group's pictures taken with PIL: uint8 (B, S, S, 3)."""
+        size = self._preparation.size
+        levels = torch.empty((len(group), size, size, 3), dtype=torch.uint8)
+        for view, number in zip(levels.numpy(), group, strict=True):
+            picture = self._pixels[number]  # its size may not be known before
+            stages = self._stages(
+                number[None], np.array([picture.shape[:2]], dtype=np.int64), uniforms
+            )
+            view[:] = take(picture, stages, 0)
+        return levels.pin_memory() if self.device.type == "cuda" else levels
+
+    def _stages(self, numbers: Numbers, sizes: Numbers, uniforms: Uniforms | None) -> Stages:
+        if uniforms is None:
+            return self._preparation.test_views(sizes)
+        return self._preparation.train_views(uniforms[numbers], sizes)
+
+    @cached_property
+    def _sampler(self) -> Sampler | None:
+        """The whole set on a CUDA device, if that is where batches go and it fits."""
+        if self.device.type != "cuda" or not self._fits() or not _triton_works(self.device):
+            return None
+        from cprompt.data.resample import Sampler
+
+        return Sampler(self._pixels, self._normalize, self.device)
+
+    def _fits(self) -> bool:
+        if self._pixels.sizes is None:
+            return False
+        if self._device_gib is None:
+            room = torch.cuda.mem_get_info(self.device)[0] / 2
+        else:
+            room = self._device_gib * 2**30
+        return 0 < 3 * int(self._pixels.sizes.prod(axis=1).sum()) <= room
+
+    def _timed(self, items: Stream[T]) -> Stream[T]:
+        """The same items; the time spent asking for each is added to `waited`."""
+        with closing(items):
+            while True:
+                asked = time.perf_counter()
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+                finally:
+                    self.waited += time.perf_counter() - asked
+                yield item
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A loader's pictures under the test view, batch by batch, as often as one likes."""
+
+    loader: BatchLoader
+
+    def __iter__(self) -> Stream[Batch]:
+        loader = self.loader
+        targets = send(torch.from_numpy(loader.targets), loader.device)
+        numbers = np.arange(len(targets))
+        parts = [numbers[i : i + loader.batch_size] for i in numbers[:: loader.batch_size]]
+        for part, images in zip(parts, loader.batches(parts), strict=True):
+            yield images, targets[part[0] : part[-1] + 1]
+
+
+@cache
+def _triton_works(device: torch.device) -> bool:
+    """Whether a kernel can be made for the device; a warning says why not."""
+    try:
+        from cprompt.data.resample import try_kernel
+
+        try_kernel(device)
+    except Exception as error:  # no Triton, no C compiler, a card it does not know, ...
+        warnings.warn(
+            f"pictures are prepared on the CPU: Triton does not work here ({error}); install a C "
+            "compiler, or set device_gib 0 if this is as it should be",
+            stacklevel=2,
         )
-        for batch in prepared:
-            if isinstance(batch, CPromptError):
-                raise batch
-            yield batch
-
-
-class _Prepared(Dataset[Batch | CPromptError]):
-    """The whole batch for a list of indices, so that a worker sends one tensor, not many."""
-
-    def __init__(
-        self,
-        images: ImageSet,
-        targets: Tensor,
-        transform: Transform,
-        seed: int | None,
-        epoch: int,
-    ) -> None:
-        self._images = images
-        self._targets = targets
-        self._transform = transform
-        self._seed = seed
-        self._epoch = epoch
-
-    def __getitem__(self, indices: list[int]) -> Batch | CPromptError:
-        """An error is returned, not raised: DataLoader would bury its message in a traceback."""
-        try:
-            with torch.random.fork_rng(devices=[]):
-                pictures = [self._prepare(i) for i in indices]
-        except CPromptError as error:
-            return error
-        return torch.stack(pictures), self._targets[indices]
-
-    def _prepare(self, index: int) -> Tensor:
-        if self._seed is not None:
-            # torch.manual_seed would also seed the accelerators, which fork_rng does not restore.
-            torch.default_generator.manual_seed(mix(self._seed, self._epoch, index))
-        return self._transform(self._images.load(index))
-
-
-def _unchanged(batch: Any) -> Any:
-    return batch
+        return False
+    return True
