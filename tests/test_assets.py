@@ -131,8 +131,8 @@ def test_another_picture_size_resizes_the_positions() -> None:
 
 
 def features(backbone: FrozenViT, images: ImageSet) -> Tensor:
-    _, transform = transforms.build("drawn", 64, EMBEDDED[NAME].normalization)
-    batch = torch.stack([transform(images.load(i)) for i in range(len(images))])
+    preparation = transforms.build("drawn", 64, EMBEDDED[NAME].normalization)
+    batch = torch.stack([preparation.prepare(images.load(i)) for i in range(len(images))])
     with torch.no_grad():
         return torch.cat([backbone(part, tap="post_norm") for part in batch.split(50)])
 

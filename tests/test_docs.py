@@ -44,6 +44,7 @@ def test_the_worked_example_of_a_method_runs(
 
     assert record.finished
     assert record.stream.sizes == (3, 1, 2)
+    assert record.test_passes == {"query": 0, "prompted": record.pictures["test"]}
     printed = re.fullmatch(r"Last-acc ([\d.]+) %, FF [\d.]+\n", capsys.readouterr().out)
     assert printed
     assert 50 < float(printed[1]) < 100  # chance is 17 %

@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from cprompt import files
+from cprompt import experiment, files
 from cprompt.backbone import load_backbone
 from cprompt.checkpoint import load_checkpoint, save_checkpoint
 from cprompt.config import resolve
+from cprompt.data import images, pixels
+from cprompt.data.base import Dataset, ImageSet
 from cprompt.errors import CheckpointError, ConfigError, DataError
 from cprompt.experiment import CHECKPOINT, run
-from cprompt.learner import Observer, TrainingConfig, learning_rate, pick_device
+from cprompt.learner import LossLog, Observer, TrainingConfig, learning_rate, pick_device
+from cprompt.methods.cprompt import CPrompt
 from cprompt.record import load_record
+from cprompt.stepping import Acceleration
 
 
 def settings(tiny: dict[str, Any], **more: Any) -> Any:
@@ -54,7 +58,7 @@ class StopAt(Observer):
     def __init__(self, steps: int) -> None:
         self.left = steps
 
-    def stepped(self, epoch: int, losses: Mapping[str, Tensor]) -> None:
+    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt
@@ -214,9 +218,18 @@ def test_a_task_without_test_pictures_is_refused_before_training(
     assert not (tmp_path / CHECKPOINT).exists()
 
 
-def test_divergence_is_an_error_not_a_result(tiny: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("checkpoint_seconds", [60, 0])
+def test_divergence_is_an_error_not_a_result(
+    tiny: dict[str, Any], tmp_path: Path, checkpoint_seconds: float
+) -> None:
+    diverging = settings(
+        tiny,
+        training__lr=1e30,
+        training__epochs=6,
+        execution__checkpoint_seconds=checkpoint_seconds,
+    )
     with pytest.raises(ConfigError, match=r"training of task 1 diverged.*training\.lr"):
-        run(settings(tiny, training__lr=1e30, training__epochs=6), tmp_path)
+        run(diverging, tmp_path)
 
 
 # --- what a run leaves --------------------------------------------------------------------------
@@ -245,7 +258,41 @@ def test_the_record_says_what_was_run(tiny: dict[str, Any], tmp_path: Path) -> N
     assert set(again.losses[0][0]) == {"ce", "aux", "mk"}
     assert set(again.losses[2][1]) == {"ce", "aux", "mk", "ccl"}
     assert {"torch", "timm", "cpu", "python"} <= set(again.environment)
-    assert set(again.seconds) == {"training", "evaluation"}
+    assert set(again.seconds) == {"preparation", "training", "waiting", "evaluation"}
+    assert all(seconds >= 0 for seconds in again.seconds.values())
+    assert again.seconds["waiting"] < again.seconds["training"]
+
+
+def test_losses_of_an_epoch_are_means_that_are_read_when_asked_for() -> None:
+    log = LossLog()
+    shared = torch.zeros(2)  # a step's losses hold until the next step
+    for values in ([1.0, 5.0], [2.0, 7.0], [6.0, 0.0]):
+        log.add(("ce", "mk"), shared.copy_(torch.tensor(values)))
+    log.end_epoch()
+    assert log.read(but_last=1) == []
+    log.add(("ce", "mk"), shared.copy_(torch.tensor([8.0, 9.0])))
+    log.end_epoch()
+    first, second = {"ce": 3.0, "mk": 4.0}, {"ce": 8.0, "mk": 9.0}
+    assert log.read(but_last=1) == [first]
+    assert log.epochs == [first]
+    assert log.read() == [second]
+    assert log.read() == []
+    assert log.epochs == [first, second]
+
+
+def test_how_long_a_run_is_decides_what_pays(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15, 5 and 10 pictures in batches of 4 are 4, 2 and 3 steps, twice; no epoch of test ones."""
+    asked = []
+
+    def what_pays(how: Acceleration, steps: int) -> Acceleration:
+        asked.append((how, steps))
+        return how
+
+    monkeypatch.setattr(experiment, "what_pays", what_pays)
+    run(settings(tiny, execution__accelerate="graphs"), tmp_path)
+    assert asked == [("graphs", 2 * (4 + 2 + 3))]
 
 
 def test_a_run_depends_on_each_of_its_seeds(tiny: dict[str, Any], tmp_path: Path) -> None:
@@ -268,6 +315,125 @@ def test_the_callers_random_state_is_left_alone(tiny: dict[str, Any], tmp_path: 
 def test_validation_looks_at_training_pictures_only(tiny: dict[str, Any], tmp_path: Path) -> None:
     record = run(settings(tiny, data__validation=0.2), tmp_path)
     assert record.pictures == {"train": 24, "test": 6}
+
+
+# --- test passes --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prompted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Pictures in each prompted pass that is answered; training goes another way."""
+    counts: list[int] = []
+    feature = CPrompt.feature
+
+    def counted(method: CPrompt, embedded: Tensor, *args: Any) -> Tensor:
+        counts.append(len(embedded))
+        return feature(method, embedded, *args)
+
+    monkeypatch.setattr(CPrompt, "feature", counted)
+    return counts
+
+
+def test_a_run_asks_each_test_picture_once_and_records_every_pass(
+    tiny: dict[str, Any], tmp_path: Path, prompted: list[int]
+) -> None:
+    record = run(settings(tiny), tmp_path)
+    assert record.test_passes == {"query": 18, "prompted": sum(prompted)}
+    assert load_record(tmp_path).test_passes == record.test_passes
+    # At least one for each picture; with 9, 12 and 18 pictures seen, at most all of these.
+    assert 18 <= sum(prompted) <= 9 + 12 + 18
+
+
+@pytest.mark.parametrize(("stop", "before"), [(5, 0), (9, 9), (13, 12)])
+def test_passes_of_before_and_after_a_stop_add_up(
+    tiny: dict[str, Any], tmp_path: Path, prompted: list[int], stop: int, before: int
+) -> None:
+    """Stopped in task 1, 2 and 3. What an evaluation kept is gone: all pictures are asked anew."""
+    config = settings(tiny, execution__checkpoint_seconds=0)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path, observer=StopAt(stop))
+    assert load_record(tmp_path).test_passes.get("query", 0) == before
+    record = run(config, tmp_path, resume=True)
+    assert record.test_passes == {"query": before + 18, "prompted": sum(prompted)}
+    assert run(config, tmp_path, resume=True).test_passes == record.test_passes
+
+
+# --- pictures in files --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file was decoded."""
+    counts: Counter[str] = Counter()
+    decode = images.decode_image
+
+    def counted(file: Any, name: str) -> Any:
+        counts[name] += 1
+        return decode(file, name)
+
+    for module in (images, pixels):
+        monkeypatch.setattr(module, "decode_image", counted)
+    return counts
+
+
+def in_files(dataset: Dataset, folder: Path) -> Dataset:
+    """The same pictures as files that lose nothing."""
+
+    def written(part: str, pictures: ImageSet) -> ImageSet:
+        (folder / part).mkdir(parents=True)
+        paths = [folder / part / f"{i}.png" for i in range(len(pictures))]
+        for i, path in enumerate(paths):
+            pictures.load(i).save(path)
+        return ImageSet(paths, pictures.labels, pictures.classes)
+
+    return Dataset(dataset.name, written("train", dataset.train), written("test", dataset.test))
+
+
+def test_a_run_decodes_each_file_once_and_the_next_run_none(
+    tiny: dict[str, Any], tmp_path: Path, decoded: Counter[str]
+) -> None:
+    config = settings(tiny, cache__folder=str(tmp_path / "cache"))
+    drawn = config.data.load(1)
+    dataset = in_files(drawn, tmp_path / "pictures")
+    run(config, tmp_path / "first", dataset=dataset)
+    assert sorted(decoded) == sorted(str(path) for path in (tmp_path / "pictures").rglob("*.png"))
+    assert len(decoded) == 48
+    assert set(decoded.values()) == {1}
+    decoded.clear()
+    run(config, tmp_path / "second", dataset=dataset)
+    assert not decoded
+    run(config, tmp_path / "drawn", dataset=drawn)
+    for other in ("second", "drawn"):
+        assert_same_run(tmp_path / "first", tmp_path / other)
+
+
+def test_where_decoded_pictures_are_kept_changes_no_number(
+    tiny: dict[str, Any], tmp_path: Path, decoded: Counter[str]
+) -> None:
+    dataset = in_files(settings(tiny).data.load(1), tmp_path / "pictures")
+    most = {}
+    for where in ("disk", "memory", "off"):
+        folders = {"cache__folder": str(tmp_path / "cache"), "cache__where": where}
+        run(settings(tiny, **folders), tmp_path / where, dataset=dataset)
+        most[where] = decoded.most_common(1)[0][1]
+        assert_same_run(tmp_path / "disk", tmp_path / where)
+        decoded.clear()
+    assert most["disk"] == most["memory"] == 1
+    assert most["off"] > 1
+    assert len(list((tmp_path / "cache").rglob("*.rgb"))) == 2  # of train and of test
+
+
+def test_the_folder_of_decoded_pictures_is_nobody_else_s_business(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    secret = tmp_path / "my-secret-folder"
+    config = settings(tiny, cache__folder=str(secret))
+    dataset = in_files(config.data.load(1), tmp_path / "my-secret-pictures")
+    record = run(config, tmp_path / "run", dataset=dataset)
+    assert list(secret.rglob("*.rgb"))
+    assert record.config["cache"]["folder"] is None
+    for file in (tmp_path / "run").iterdir():
+        assert b"my-secret" not in file.read_bytes(), file.name
 
 
 # --- the schedule and the device ----------------------------------------------------------------

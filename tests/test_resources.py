@@ -62,8 +62,28 @@ def plain(tokens: int) -> int:
     return 3 * tokens * D * D + 2 * tokens * tokens * D + tokens * D * D + 2 * tokens * D * HIDDEN
 
 
+def last(tokens: int) -> int:
+    """Of the last block where the class token alone is read.
+
+    Keys and values of all tokens; query, scores and their sums, projection and MLP of one.
+    """
+    return 2 * tokens * D * D + D * D + 2 * tokens * D + D * D + 2 * D * HIDDEN
+
+
 EMBED = PATCHES * D * 3 * 16 * 16
 N = 1 + PATCHES
+READ = (DEPTH - 1) * plain(N) + last(N)
+"""A pass without prompts whose class token is read."""
+
+
+def read_prompted(length: int) -> int:
+    """The same with `length` tokens more from block 0 on and as many again from block 2 on."""
+    return 2 * plain(N + length) + 3 * plain(N + 2 * length) + last(N + 2 * length)
+
+
+def encode_prompted(length: int) -> int:
+    """A pass prompted like that of which all tokens are read."""
+    return 2 * plain(N + length) + 4 * plain(N + 2 * length)
 
 
 def vit_parameters() -> int:
@@ -86,7 +106,7 @@ def cost(backbone: FrozenViT, method: str, sizes: tuple[int, ...], **settings: A
 def test_a_plain_pass_costs_what_the_formula_says_attention_included(backbone: FrozenViT) -> None:
     """SLCA answers by one pass through its copy of the model and one head over all classes."""
     found = cost(backbone, "slca", (3, 2))
-    assert found.macs == EMBED + DEPTH * plain(N) + 5 * D
+    assert found.macs == EMBED + READ + 5 * D
     assert found.trained == vit_parameters() + 2 * (D + 1)
     heads = 2 * 5 * (D + 1)  # the tasks' and the aligned one
     assert found.stored == vit_parameters() + heads + 5 * (D + D * D)
@@ -94,19 +114,17 @@ def test_a_plain_pass_costs_what_the_formula_says_attention_included(backbone: F
 
 def test_a_prompted_pass_counts_the_prompt_s_tokens(backbone: FrozenViT) -> None:
     found = cost(backbone, "finetune", (3, 2), length=4)
-    prompted = 2 * plain(N + 4) + 4 * plain(N + 8)  # segments join before blocks 0 and 2
     assert found == Cost(
         stored=2 * 4 * D + 5 * (D + 1),
         trained=2 * 4 * D + 5 * (D + 1),
-        macs=EMBED + prompted + 5 * D,
+        macs=EMBED + read_prompted(4) + 5 * D,
     )
 
 
 def test_cprompt_pays_for_the_query_too_and_stores_no_auxiliary_head(backbone: FrozenViT) -> None:
     found = cost(backbone, "cprompt", (3, 1, 2), length=4)
-    prompted = 2 * plain(N + 4) + 4 * plain(N + 8)
     keys_and_heads = 6 * D + 6 * D
-    assert found.macs == EMBED + DEPTH * plain(N) + prompted + keys_and_heads
+    assert found.macs == EMBED + READ + read_prompted(4) + keys_and_heads
     assert found.stored == 3 * 2 * 4 * D + 6 * D + 6 * (D + 1)
     # Of the last task: prompt, keys, head and auxiliary head.
     assert found.trained == 2 * 4 * D + 2 * D + 2 * 2 * (D + 1)
@@ -117,9 +135,33 @@ def test_prefixes_lengthen_attention_but_not_the_sequence(backbone: FrozenViT) -
     found = cost(backbone, "dualprompt", (2, 2), g_layers=[0], e_layers=[2, 3], **settings)
     extra = 2 * N * D * (3 + 5 + 5)  # keys and values that all tokens attend to
     keys_and_heads = 2 * D + 4 * D
-    assert found.macs == EMBED + 2 * DEPTH * plain(N) + extra + keys_and_heads
+    assert found.macs == EMBED + 2 * READ + extra + keys_and_heads
     prompts = 2 * 3 * D + 2 * (2 * 2 * 5 * D)
     assert found.stored == prompts + 2 * D + 4 * (D + 1)
+
+
+def test_a_prefix_of_the_last_block_is_seen_by_the_class_token_alone(backbone: FrozenViT) -> None:
+    settings = {"prompting": "prefix", "g_length": 3, "e_length": 5}
+    found = cost(backbone, "dualprompt", (2, 2), g_layers=[0], e_layers=[DEPTH - 1], **settings)
+    extra = 2 * D * (N * 3 + 5)
+    assert found.macs == EMBED + 2 * READ + extra + 2 * D + 4 * D
+
+
+def test_prompts_that_are_read_themselves_need_the_whole_last_block(backbone: FrozenViT) -> None:
+    """L2P with readout prompts; cosines to the pool's keys are no matrix product."""
+    found = cost(backbone, "l2p", (3, 2), length=4, readout="prompts")
+    assert found.macs == EMBED + READ + encode_prompted(4) + 5 * D
+    assert cost(backbone, "l2p", (3, 2), length=4).macs == EMBED + READ + read_prompted(4) + 5 * D
+
+
+def test_esn_reads_all_tokens_of_the_one_pass(backbone: FrozenViT) -> None:
+    """In each of the two tasks' blocks one token asks the N + 8 of the pass, and itself."""
+    heads, tokens = backbone.vit.blocks[0].attn.num_heads, N + 8
+    projections = 4 * D * D + 2 * D * (D // 2)  # query, key merged with it, value, output; MLP
+    scores = heads * D * (tokens + 1) + heads * D + D  # and what shift and bias add to them
+    pooling = heads * D * tokens
+    found = cost(backbone, "esn", (3, 2), length=4)
+    assert found.macs == (EMBED + encode_prompted(4) + 2 * (projections + scores + pooling) + 5 * D)
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -147,10 +189,9 @@ def test_the_table_has_the_replayed_and_the_honest_counts_of_every_method(
         for cell in cells[:2]:
             assert (f"{cell.mean:.2f}" if cell.mean is not None else None) == cell.paper
         assert all(cell.mean and cell.paper is None and cell.std is None for cell in cells[2:])
-    prompted = 2 * plain(N + 50) + 4 * plain(N + 100)
     (stored, trained, macs) = (cell.mean for cell in rows["CPrompt"][2:])
     assert stored == pytest.approx((10 * 100 * D + 196 * D + 196 * (D + 1)) / 1e6)
     assert trained == pytest.approx((100 * D + 16 * D + 2 * 16 * (D + 1)) / 1e6)
-    assert macs == pytest.approx((EMBED + DEPTH * plain(N) + prompted + 2 * 196 * D) / 1e9)
+    assert macs == pytest.approx((EMBED + READ + read_prompted(50) + 2 * 196 * D) / 1e9)
     head = to_markdown(table).splitlines()[2]
     assert "| FLOPs, paper's convention (G) (paper) | stored (M) | trained per task (M) |" in head

@@ -11,23 +11,27 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from cprompt.backbone import PAPER_BACKBONE
 from cprompt.data import load_dataset
 from cprompt.data.base import Dataset
+from cprompt.data.pixels import CacheConfig
 from cprompt.data.transforms import NORMALIZATIONS, RECIPES
 from cprompt.errors import ConfigError
 from cprompt.evaluation import EvaluationConfig
 from cprompt.learner import Seeds, TrainingConfig
 from cprompt.methods import method_class
 from cprompt.settings import check, from_mapping, setting, suggest, to_mapping
+from cprompt.stepping import Acceleration
 from cprompt.stream import TaskStream, class_order, task_sizes
 
 
@@ -103,13 +107,34 @@ class ExecutionConfig:
     """How the machine is used; changes no number beyond rounding."""
 
     device: str = setting("auto", "auto, cpu, cuda or mps")
-    workers: int = setting(0, "processes that decode and augment pictures; 0: none of their own")
-    eval_batch_size: int = setting(64, "test pictures a batch")
+    accelerate: Acceleration = setting(
+        "auto",
+        "on CUDA: graphs, compile (fused kernels too) or none; auto: compile for long runs",
+    )
+    workers: int | None = setting(
+        None, "threads that prepare pictures; empty: one a core with an accelerator, else none"
+    )
+    eval_batch_size: int | None = setting(
+        None, "test pictures a batch; empty: 256 with an accelerator, else 32"
+    )
+    memory_gib: float = setting(4.0, "features of test pictures to keep in memory; more: on disk")
     checkpoint_seconds: float = setting(60.0, "save at most so often in the middle of a task")
 
     def __post_init__(self) -> None:
-        check(self.workers >= 0, f"workers {self.workers} must not be negative")
-        check(self.eval_batch_size >= 1, f"eval_batch_size {self.eval_batch_size} must be positive")
+        workers, batch = self.workers, self.eval_batch_size
+        check(workers is None or workers >= 0, f"workers {workers} must not be negative")
+        check(batch is None or batch >= 1, f"eval_batch_size {batch} must be positive")
+        check(self.memory_gib >= 0, f"memory_gib {self.memory_gib} must not be negative")
+
+    def workers_on(self, device: torch.device) -> int:
+        """How many threads prepare pictures for `device`."""
+        if self.workers is not None:
+            return self.workers
+        return 0 if device.type == "cpu" else os.cpu_count() or 1
+
+    def eval_batch_on(self, device: torch.device) -> int:
+        """How many test pictures go to `device` at once."""
+        return self.eval_batch_size or (32 if device.type == "cpu" else 256)
 
 
 @dataclass(frozen=True)
@@ -127,6 +152,7 @@ class RunConfig:
     seeds: Seeds = field(default_factory=Seeds)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values; `method` holds the name and every setting of the method."""
@@ -145,7 +171,7 @@ class RunConfig:
     def public(self) -> dict[str, Any]:
         """`to_dict` without paths of this machine, for records."""
         plain = self.to_dict()
-        plain["data"]["root"] = None
+        plain["data"]["root"] = plain["cache"]["folder"] = None
         for name, value in self.data.options.items():  # some are files that list pictures
             if isinstance(value, str):
                 plain["data"]["options"][name] = Path(value).name
@@ -184,7 +210,7 @@ def what_counts(plain: Mapping[str, Any]) -> dict[str, Any]:
     fingerprint, not by the name of their file.
     """
     return merge(
-        {k: v for k, v in plain.items() if k != "execution"},
+        {k: v for k, v in plain.items() if k not in ("execution", "cache")},
         {"data": {"root": None}, "backbone": {"weights": None}},
     )
 
@@ -197,6 +223,7 @@ PARTS: dict[str, type] = {
     "seeds": Seeds,
     "evaluation": EvaluationConfig,
     "execution": ExecutionConfig,
+    "cache": CacheConfig,
 }
 
 

@@ -31,8 +31,16 @@ def _columns_by_task(sizes: tuple[int, ...], device: torch.device) -> Tensor:
         return torch.tensor(rows, device=device)
 
 
+@lru_cache(maxsize=64)
+def _as_tensor(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.tensor(sizes, device=device)
+
+
 def split_by_task(logits: Tensor, sizes: Sequence[int]) -> Tensor:
     """(B, sum(sizes)) to (B, tasks, max(sizes)); places a smaller task lacks hold -inf."""
+    if len(set(sizes)) == 1:
+        return logits.view(len(logits), len(sizes), -1)
     with_empty = F.pad(logits, (0, 1), value=float("-inf"))
     return with_empty[:, _columns_by_task(tuple(sizes), logits.device)]
 
@@ -55,7 +63,7 @@ def ccl_loss(
     margin: float,
     alpha: float = 1.0,
     smoothing: Smoothing = "adaptive",
-    rng: torch.Generator | None = None,
+    uniforms: Tensor | None = None,
 ) -> Tensor:
     """Classifier consistency (eqs. 3 to 5), averaged over the batch.
 
@@ -64,11 +72,13 @@ def ccl_loss(
     gradient with respect to ℓ_i is σ(ℓ_i) - σ(ℓ_i/τ): zero where τ = 1.
 
     `smoothing` replaces that target: "edl" by the even distribution, "roh" by one random class
-    drawn from `rng` (the supplement's alternatives; both ignore τ and the margin).
+    of each task, chosen by `uniforms` (B, tasks) from [0, 1) (the supplement's alternatives; both
+    ignore τ and the margin).
     """
     logits = split_by_task(old_logits, sizes)
-    present = torch.isfinite(logits)
-    log_p = logits.log_softmax(-1).masked_fill(~present, 0.0)
+    log_p = logits.log_softmax(-1)
+    if len(set(sizes)) > 1:
+        log_p = log_p.masked_fill(torch.isneginf(logits), 0.0)
     if smoothing == "adaptive":
         temperature = adaptive_temperature(
             logits.detach().amax(-1), current_logits.detach().amax(-1), tau, margin
@@ -77,10 +87,11 @@ def ccl_loss(
         # At τ = 1 the two softmaxes cancel only up to rounding; this makes the zero exact.
         log_p = torch.where(temperature == 1, log_p.detach(), log_p)
     elif smoothing == "edl":
-        target = present / present.sum(-1, keepdim=True)
+        counts = _as_tensor(tuple(sizes), logits.device)[:, None]
+        target = ~torch.isneginf(logits) / counts
     else:
-        draws = torch.rand(logits.shape[:2], generator=rng).to(logits.device)
-        chosen = (draws * torch.tensor(sizes, device=logits.device)).long()
+        assert uniforms is not None
+        chosen = (uniforms * _as_tensor(tuple(sizes), logits.device)).long()
         target = F.one_hot(chosen, max(sizes)).to(logits.dtype)
     per_task = -(target * log_p).sum(-1).mean(0)
     return alpha * per_task.mean()

@@ -33,3 +33,7 @@ class BackboneError(CPromptError):
 
 class CheckpointError(CPromptError):
     """A checkpoint or a record is missing, corrupt or belongs to something else."""
+
+
+class ModelError(CPromptError):
+    """A model folder is missing, damaged, in use, or does not fit what is asked of it."""

@@ -16,13 +16,15 @@ from cprompt.config import RunConfig, flatten, what_counts
 from cprompt.data import transforms
 from cprompt.data.base import Dataset, ImageSet
 from cprompt.data.loader import BatchLoader
+from cprompt.data.pixels import Pixels, open_pixels
 from cprompt.errors import CheckpointError, DataError
-from cprompt.evaluation import evaluate, usable_modes
+from cprompt.evaluation import Evaluator, usable_modes
 from cprompt.learner import Learner, LossLog, Observer, Position, pick_device
 from cprompt.methods import Method, create_method
 from cprompt.methods.base import rebuild
 from cprompt.record import Record, environment
 from cprompt.seeds import mix
+from cprompt.stepping import what_pays
 from cprompt.stream import TaskStream
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -70,11 +72,17 @@ class Run:
         self.observer = observer
         self.stream = config.stream.build(len(dataset.classes), config.seeds.order)
         _check_every_task_has_pictures(dataset, self.stream)
-        device = pick_device(config.execution.device)
+        self.device = device = pick_device(config.execution.device)
         method = create_method(config.method, backbone, config.settings)
         usable_modes(method, config.evaluation.modes)
         self.learner = Learner(
-            method, config.training, config.seeds, device, observer=observer, checkpointer=self
+            method,
+            config.training,
+            config.seeds,
+            device,
+            accelerate=what_pays(config.execution.accelerate, self._steps()),
+            observer=observer,
+            checkpointer=self,
         )
         self.record = Record(
             config=config.public(),
@@ -85,7 +93,7 @@ class Run:
             pictures={"train": len(dataset.train), "test": len(dataset.test)},
             environment=environment(device),
         )
-        self.train_transform, self.test_transform = transforms.build(
+        self.preparation = transforms.build(
             config.data.transform, backbone.image_size[0], config.data.normalization
         )
         self._last_save = time.monotonic()
@@ -93,67 +101,91 @@ class Run:
         if (folder / CHECKPOINT).exists():
             self._restore()
 
+    def _steps(self) -> int:
+        """Steps of the whole run."""
+        size, labels = self.config.training.batch_size, self.dataset.train.labels
+        tasks = (self.stream.indices(labels, task) for task in range(self.stream.n_tasks))
+        return self.config.training.epochs * sum(-(-len(task) // size) for task in tasks)
+
     def go(self) -> Record:
         """All tasks that are left."""
         self.observer.stream_begins(self.stream.n_tasks)
         self.record.save(self.folder)  # also catches up where a kill fell between the two files
+        self._clock = time.perf_counter()
+        train, test = self._open(self.dataset.train), self._open(self.dataset.test)
+        self.learner.get_ready()
+        execution = self.config.execution
+        evaluator = Evaluator(
+            self.learner.method,
+            self._batches(test, self.dataset.test, execution.eval_batch_on(self.device)),
+            self.stream,
+            self.config.evaluation,
+            self.device,
+            memory_gib=execution.memory_gib,
+            folder=self.folder,
+        )
+        self._spend("preparation")
         for task in range(self.learner.position.task, self.stream.n_tasks):
-            train = self.dataset.train.subset(self.stream.indices(self.dataset.train.labels, task))
-            self._clock = time.perf_counter()
+            indices = self.stream.indices(self.dataset.train.labels, task)
             self.learner.learn_task(
                 self.stream.sizes[task],
-                self._batches(train, self.train_transform, seed=mix(self.config.seeds.data, task)),
-                self._batches(train, self.test_transform),
+                self._batches(
+                    train.subset(indices),
+                    self.dataset.train.subset(indices),
+                    self.config.training.batch_size,
+                    seed=mix(self.config.seeds.data, task),
+                ),
             )
             self._spend("training")
             self.record.losses.append(self.learner.losses.epochs)
             self.learner.losses = LossLog()
-            self._evaluate(task)
+            self._evaluate(task, evaluator)
             self._spend("evaluation")
             self._save()
             self.record.save(self.folder)
             self.observer.task_ends(task, self.record.summary())
         return self.record
 
-    def _evaluate(self, task: int) -> None:
-        test = self.dataset.test
-        batches = self._batches(
-            test.subset(self.stream.seen_indices(test.labels, task)), self.test_transform
-        )
-        self.observer.evaluating(task, len(batches))
-        method = self.learner.method
-        row = evaluate(
-            method,
-            batches,
-            self.stream,
-            self.config.evaluation,
-            self.learner.device,
-            self.observer.evaluated_batch,
+    def _evaluate(self, task: int, evaluator: Evaluator) -> None:
+        before = dict(evaluator.passes)
+        row = evaluator.evaluate(
+            lambda batches: self.observer.evaluating(task, batches), self.observer.evaluated_batch
         )
         self.record.rows.append(row)
+        for kind, passes in evaluator.passes.items():
+            counted = self.record.test_passes.get(kind, 0)
+            self.record.test_passes[kind] = counted + passes - before[kind]
+        method = self.learner.method
         self.record.parameters = {
             "learnt": sum(t.numel() for t in method.state_dict().values()),
             "backbone": sum(p.numel() for p in method.backbone.parameters()),
         }
 
+    def _open(self, images: ImageSet) -> Pixels:
+        return open_pixels(images, self.config.cache, self.observer.decoded)
+
     def _batches(
-        self, images: ImageSet, transform: transforms.Transform, seed: int | None = None
+        self, pixels: Pixels, images: ImageSet, batch_size: int, seed: int | None = None
     ) -> BatchLoader:
         """Augmented, shuffled batches with a seed; plain ones in order without."""
-        execution, training = self.config.execution, self.config.training
         return BatchLoader(
-            images,
+            pixels,
             self.stream.targets(images.labels),
-            transform,
-            execution.eval_batch_size if seed is None else training.batch_size,
+            self.preparation,
+            batch_size,
             seed=seed,
-            workers=execution.workers,
+            device=self.device,
+            workers=self.config.execution.workers_on(self.device),
+            device_gib=self.config.cache.device_gib,
         )
 
     def _spend(self, part: str) -> None:
         """Add the time since the last call to a part of the bill."""
         now = time.perf_counter()
         self.record.seconds[part] = self.record.seconds.get(part, 0.0) + now - self._clock
+        waited, self.learner.waited = self.learner.waited, 0.0
+        if waited:
+            self.record.seconds["waiting"] = self.record.seconds.get("waiting", 0.0) + waited
         self._clock = now
 
     # --- checkpoints ----------------------------------------------------------------------------
@@ -171,15 +203,20 @@ class Run:
 
     def _save(self) -> None:
         learner = self.learner
+        learner.read_losses()
         tensors = {
             **with_prefix("method", learner.method.state_dict()),
             **with_prefix("optimizer", learner.optimizer_state()),
-            **with_prefix("losses", learner.losses.sums),
+            **({} if learner.losses.sums is None else {"losses/sums": learner.losses.sums}),
         }
         about = {
             "position": vars(learner.position),
             "task_sizes": learner.method.task_sizes,
-            "losses": {"epochs": learner.losses.epochs, "steps": learner.losses.steps},
+            "losses": {
+                "epochs": learner.losses.epochs,
+                "names": learner.losses.names,
+                "steps": learner.losses.steps,
+            },
             "record": self.record.to_dict(),
         }
         checkpoint.save_checkpoint(self.folder / CHECKPOINT, tensors, about)
@@ -197,12 +234,18 @@ class Run:
         learner.method.to(learner.device)
         if is_open:
             learner.restore_optimizer(under_prefix("optimizer", tensors))
-        sums = {n: t.to(learner.device) for n, t in under_prefix("losses", tensors).items()}
-        learner.losses = LossLog(about["losses"]["epochs"], sums, about["losses"]["steps"])
+        log, sums = about["losses"], tensors.get("losses/sums")
+        learner.losses = LossLog(
+            log["epochs"],
+            tuple(log["names"]),
+            None if sums is None else sums.to(learner.device),
+            log["steps"],
+        )
         self.record.rows = saved.rows
         self.record.losses = saved.losses
         self.record.seconds = saved.seconds
         self.record.parameters = saved.parameters
+        self.record.test_passes = saved.test_passes
 
 
 def load_method(folder: Path, backbone: FrozenViT) -> Method:

@@ -7,7 +7,7 @@ state there is: a run that is stopped anywhere and resumed ends with the same bi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -19,6 +19,14 @@ from cprompt.errors import CheckpointError, ConfigError
 from cprompt.methods.base import Method
 from cprompt.seeds import generator, mix
 from cprompt.settings import check, setting
+from cprompt.stepping import (
+    Acceleration,
+    Stepper,
+    compile_backbones,
+    make_optimizer,
+    make_stepper,
+    set_learning_rate,
+)
 
 
 @dataclass(frozen=True)
@@ -76,22 +84,36 @@ class Position:
 
 @dataclass
 class LossLog:
-    """Mean loss terms of each epoch, of the current task; sums of the epoch under way."""
+    """Mean loss terms of each epoch, of the current task; sums of the epoch under way.
+
+    Sums and means stay on the device until `read` asks for them, so that training runs ahead.
+    """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
-    sums: dict[str, Tensor] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    sums: Tensor | None = None
     steps: int = 0
+    unread: list[Tensor] = field(default_factory=list)
 
-    def add(self, losses: Mapping[str, Tensor]) -> None:
-        """Count one step; stays on the device, so nothing waits for it."""
-        for name, value in losses.items():
-            self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value.detach()
+    def add(self, names: tuple[str, ...], losses: Tensor) -> None:
+        """Count one step."""
+        self.sums = losses.clone() if self.sums is None else self.sums + losses
+        self.names = names
         self.steps += 1
 
     def end_epoch(self) -> None:
         """Turn the sums into means."""
-        self.epochs.append({n: s.item() / self.steps for n, s in self.sums.items()})
-        self.sums, self.steps = {}, 0
+        assert self.sums is not None
+        self.unread.append(self.sums / self.steps)
+        self.sums, self.steps = None, 0
+
+    def read(self, but_last: int = 0) -> list[dict[str, float]]:
+        """Bring means over into `epochs`, all or all but the last ones; those that were new."""
+        count = max(len(self.unread) - but_last, 0)
+        new = [dict(zip(self.names, m.tolist(), strict=True)) for m in self.unread[:count]]
+        self.unread = self.unread[count:]
+        self.epochs += new
+        return new
 
 
 class Observer:
@@ -100,11 +122,14 @@ class Observer:
     def stream_begins(self, n_tasks: int) -> None:
         """A run over so many tasks starts or resumes."""
 
+    def decoded(self, done: int, total: int) -> None:
+        """So many of a set's pictures were decoded, which happens once."""
+
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
         """Training of a task of `steps` steps starts, or resumes after `done` of them."""
 
-    def stepped(self, epoch: int, losses: Mapping[str, Tensor]) -> None:
-        """A step was taken. Reading a loss waits for the device: do it seldom."""
+    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
+        """A step was taken. Reading the losses waits for the device: do it seldom."""
 
     def evaluating(self, task: int, batches: int) -> None:
         """Evaluation after `task` starts."""
@@ -136,6 +161,7 @@ class Learner:
         seeds: Seeds,
         device: torch.device,
         *,
+        accelerate: Acceleration = "auto",
         observer: Observer | None = None,
         checkpointer: Checkpointer | None = None,
     ) -> None:
@@ -145,17 +171,28 @@ class Learner:
         self.training = training
         self.seeds = seeds
         self.device = device
+        self.accelerate = accelerate
         self.observer = observer or Observer()
         self.checkpointer = checkpointer
         self.position = Position()
         self.losses = LossLog()
         self.optimizer: torch.optim.Optimizer | None = None
+        self.stepper: Stepper | None = None
+        self.waited = 0.0
+        """Seconds spent waiting for pictures."""
+        self._ready = False
 
-    def learn_task(self, n_classes: int, train: BatchLoader, plain: BatchLoader) -> None:
+    def get_ready(self) -> None:
+        """Have the backbone compiled, if that is asked for; else the first step has to wait."""
+        if not self._ready:
+            compile_backbones(self.method, self.accelerate, self.device)
+            self._ready = True
+
+    def learn_task(self, n_classes: int, train: BatchLoader) -> None:
         """Train the task at `self.position` from where it stands, then close it.
 
-        `train` gives augmented batches, `plain` the same pictures under the test transform. Targets
-        are arrival positions.
+        `train` gives augmented batches, and the same pictures under the test view. Targets are
+        arrival positions.
         """
         task = self.position.task
         # A method that draws from torch's global generator is repeatable too, and the caller's
@@ -170,46 +207,49 @@ class Learner:
             total = self.training.epochs * len(train)
             self.observer.task_begins(task, n_classes, total, done)
             self._train(train)
-            self.method.end_task(_OnDevice(plain, self.device))
+            self.method.end_task(train.plain())
             self.method.close_task()
-        self.optimizer = None
+        self.waited += train.waited
+        self.optimizer = self.stepper = None
         self.position = Position(task + 1)
 
     def _train(self, train: BatchLoader) -> None:
         assert self.optimizer is not None
         position = self.position
-        parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         while position.epoch < self.training.epochs:
-            self._set_lr(position.epoch)
-            for images, targets in _OnDevice(train, self.device).epoch(
-                position.epoch, position.step
-            ):
-                seed = (self.seeds.data, position.task, position.epoch, position.step)
-                torch.manual_seed(mix(*seed))
-                losses = self.method.loss(images, targets, generator(*seed))
-                self.optimizer.zero_grad(set_to_none=True)
-                total = torch.stack(list(losses.values())).sum()
-                torch.autograd.backward(total)
-                if self.training.clip is not None:
-                    torch.nn.utils.clip_grad_norm_(parameters, self.training.clip)
-                self.optimizer.step()
-                self.losses.add(losses)
-                self.observer.stepped(position.epoch, losses)
-                position.step += 1
+            set_learning_rate(self.optimizer, learning_rate(self.training, position.epoch))
+            for images, targets in train.epoch(position.epoch, position.step):
+                self.step(images, targets)
                 if self.checkpointer and position.step < len(train):
                     self.checkpointer.after_step(self)
             self.losses.end_epoch()
-            self._check_finite()
+            self.read_losses(but_last=1)  # the device is still at the last one
             position.epoch, position.step = position.epoch + 1, 0
             if self.checkpointer and position.epoch < self.training.epochs:
                 self.checkpointer.after_step(self)
+        self.read_losses()
         if self.checkpointer:
             self.checkpointer.task_trained(self)
 
-    def _check_finite(self) -> None:
-        """A diverged task is an error, not a row of chance accuracies."""
-        last = self.losses.epochs[-1]
-        bad = [name for name, value in last.items() if not math.isfinite(value)]
+    def step(self, images: Tensor, targets: Tensor) -> None:
+        """One update on a batch that is on the device; the position moves on."""
+        position = self.position
+        if self.stepper is None:
+            self.stepper = self._new_stepper()
+        seed = (self.seeds.data, position.task, position.epoch, position.step)
+        if self.stepper.reseeds:
+            torch.manual_seed(mix(*seed))
+        drawn = self.method.draw(len(images), generator(*seed), self.stepper.multiple)
+        draws = {n: t.to(self.device, non_blocking=True) for n, t in drawn.items()}
+        losses = self.stepper.step(images, targets, draws)
+        self.losses.add(self.stepper.names, losses)
+        self.observer.stepped(position.epoch, self.stepper.names, losses)
+        position.step += 1
+
+    def read_losses(self, but_last: int = 0) -> None:
+        """See `LossLog.read`; a diverged task is an error, not a row of chance accuracies."""
+        new = self.losses.read(but_last)
+        bad = [n for terms in new for n, value in terms.items() if not math.isfinite(value)]
         if bad:
             raise ConfigError(
                 f"training of task {self.position.task + 1} diverged: {', '.join(bad)} is not "
@@ -217,20 +257,21 @@ class Learner:
                 "or use training.precision fp32"
             )
 
-    def _new_optimizer(self) -> torch.optim.Optimizer:
-        groups = self.method.parameter_groups()
-        t = self.training
-        if t.optimizer == "sgd":
-            return torch.optim.SGD(
-                groups, lr=t.lr, momentum=t.momentum, weight_decay=t.weight_decay
-            )
-        return torch.optim.Adam(groups, lr=t.lr, weight_decay=t.weight_decay)
-
-    def _set_lr(self, epoch: int) -> None:
+    def _new_stepper(self) -> Stepper:
         assert self.optimizer is not None
-        lr = learning_rate(self.training, epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr * group.get("lr_scale", 1.0)
+        self.get_ready()
+        return make_stepper(self.method, self.optimizer, self.training.clip, self.accelerate)
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        t = self.training
+        return make_optimizer(
+            self.method.parameter_groups(),
+            t.optimizer,
+            self.device,
+            lr=t.lr,
+            momentum=t.momentum,
+            weight_decay=t.weight_decay,
+        )
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -254,9 +295,7 @@ class Learner:
             name, _, kind = key.rpartition("/")
             if name not in parameters:
                 raise CheckpointError(f"the checkpoint has optimiser state for unknown {name!r}")
-            # Adam counts its steps on the CPU.
-            device = value.device if kind == "step" else self.device
-            self.optimizer.state[parameters[name]][kind] = value.to(device)
+            self.optimizer.state[parameters[name]][kind] = value.to(self.device)
 
 
 def learning_rate(training: TrainingConfig, epoch: int) -> float:
@@ -288,24 +327,6 @@ def pick_device(wanted: str) -> torch.device:
             "use auto, cpu, cuda or mps"
         ) from error
     return device
-
-
-@dataclass(frozen=True)
-class _OnDevice:
-    """A loader whose batches are moved to the device; going through it anew starts over."""
-
-    loader: BatchLoader
-    device: torch.device
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return self.epoch(0, 0)
-
-    def epoch(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for images, targets in self.loader.epoch(epoch, start):
-            yield (
-                images.to(self.device, non_blocking=True),
-                targets.to(self.device, non_blocking=True),
-            )
 
 
 def _cuda_devices(device: torch.device) -> list[torch.device]:

@@ -30,7 +30,9 @@ FILE = "record.json"
 class Record:
     """What was run, on what, and what came out; `rows` grows by one a task.
 
-    config: `RunConfig.to_dict()`. classes: names by dataset label. seconds: wall-clock, by part.
+    config: `RunConfig.to_dict()`. classes: names by dataset label. seconds: wall-clock, by part;
+    `waiting` is the part of training spent waiting for pictures. test_passes: how often a test
+    picture went through the backbone over the whole stream, without and with prompts.
     losses: for each task, the mean loss terms of each epoch.
     """
 
@@ -44,6 +46,7 @@ class Record:
     rows: list[Row] = field(default_factory=list)
     losses: list[list[dict[str, float]]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    test_passes: dict[str, int] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -168,7 +168,7 @@ def test_the_answers_under_a_picture_are_those_of_the_saved_methods(
     config = resolve("demo", "cprompt", overrides=TINY)
     dataset, stream = config.data.load(4), records["cprompt"].stream
     backbone = command.load_backbone("test_vit", "random:0", 48)
-    _, transform = command.transforms.build("drawn", 48, "inception")
+    preparation = command.transforms.build("drawn", 48, "inception")
     expected = []
     methods = {n: load_method(out / n, backbone) for n in ("cprompt", "finetune")}
     for task in range(3):
@@ -177,7 +177,7 @@ def test_the_answers_under_a_picture_are_those_of_the_saved_methods(
             truth = dataset.classes[dataset.test.labels[index]]
             lines = [f"{truth} (batch {task + 1})"]
             for name, label in (("cprompt", "CPrompt"), ("finetune", "Fine-tuning")):
-                image = transform(dataset.test.load(int(index)))[None]
+                image = preparation.prepare(dataset.test.load(int(index)))[None]
                 answer = dataset.classes[stream.order[int(methods[name](image).argmax())]]
                 lines.append(f"{'✓' if answer == truth else '✗'} {label}: {answer}")
             expected.append("; ".join(lines))

@@ -114,3 +114,16 @@ def assert_losses_and_gradients(
         torch.testing.assert_close(
             parameter.grad, gradient, rtol=1e-5, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def step_losses(
+    method: Method, images: Tensor, targets: Tensor, seed: int = 0
+) -> dict[str, Tensor]:
+    """The loss terms of a step whose draws come from `seed`."""
+    rng = torch.Generator().manual_seed(seed)
+    return method.loss(images, targets, method.draw(len(images), rng))
+
+
+def chosen_tasks(method: Method, images: Tensor) -> Tensor:
+    """The task whose prompt answers each picture."""
+    return method.choose(method.query(method.embed(images)))

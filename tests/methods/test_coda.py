@@ -14,7 +14,7 @@ from cprompt.config import resolve
 from cprompt.errors import ConfigError
 from cprompt.methods import create_method
 from cprompt.methods.coda import Coda, component_weights, new_rows, non_orthogonality
-from tests.methods.common import assert_losses_and_gradients, backward, batch, midway
+from tests.methods.common import assert_losses_and_gradients, backward, batch, midway, step_losses
 
 SIZES = (3, 2, 1, 4)
 
@@ -157,7 +157,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
     expected = naive.losses(images, targets)
     backward(expected)
 
-    losses = method.loss(images, targets, torch.Generator().manual_seed(3))
+    losses = step_losses(method, images, targets, seed=3)
     gradients = {
         "components.current": naive.P[-1].grad,
         "keys.current": naive.K[-1].grad,
@@ -178,7 +178,7 @@ def test_a_drawn_old_prompt_trains_the_head_alone(backbone: FrozenViT) -> None:
     assert set(draws) == {0, 1, 2, 3}
     for seed, drawn in zip(seeds, draws, strict=True):
         method.zero_grad()
-        method.loss(images, targets, torch.Generator().manual_seed(seed))["ce"].backward()
+        step_losses(method, images, targets, seed=seed)["ce"].backward()
         reached = {n for n, p in method.named_parameters() if p.grad is not None and p.grad.any()}
         head = {"heads.weight.current", "heads.bias.current"}
         mixed = {"components.current", "keys.current", "attention.current"}
@@ -188,7 +188,7 @@ def test_a_drawn_old_prompt_trains_the_head_alone(backbone: FrozenViT) -> None:
 def test_ccl_trains_the_components_and_no_head(backbone: FrozenViT) -> None:
     method = learnt(backbone, 3, ccl=True, tau=3.0, margin=50.0)
     images, targets = batch(method)
-    method.loss(images, targets, torch.Generator())["ccl"].backward()
+    step_losses(method, images, targets)["ccl"].backward()
     reached = {n for n, p in method.named_parameters() if p.grad is not None and p.grad.any()}
     assert reached == {"components.current", "keys.current", "attention.current"}
 
@@ -286,7 +286,7 @@ def test_more_tasks_than_the_dimension_has_room_for(backbone: FrozenViT) -> None
         method.begin_task(size, torch.Generator().manual_seed(size))
     assert len(method.keys) == 120  # of dimension 64
     images, targets = batch(method, 3)
-    for loss in method.loss(images, targets, torch.Generator()).values():
+    for loss in step_losses(method, images, targets).values():
         assert torch.isfinite(loss)
 
 

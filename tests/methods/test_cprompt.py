@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from cprompt.backbone import FrozenViT
+from cprompt.errors import ConfigError
 from cprompt.methods import create_method
+from cprompt.methods.base import rebuild
 from cprompt.methods.cprompt import CPrompt
-from tests.methods.common import assert_losses_and_gradients, backward, batch, midway
+from cprompt.methods.gaussians import GaussianKeys
+from cprompt.selection import PromptKeys
+from tests.methods.common import (
+    Pictures,
+    assert_losses_and_gradients,
+    backward,
+    batch,
+    chosen_tasks,
+    midway,
+    pictures,
+    step_losses,
+)
 
 SIZES = (3, 2, 1, 4)
 
@@ -38,7 +52,8 @@ class Naive:
             (w.clone().requires_grad_(), b.clone().requires_grad_())
             for w, b in zip(weights, biases, strict=True)
         ]
-        self.keys = method.keys.rows.all().detach().clone().requires_grad_()
+        if isinstance(method.keys, PromptKeys):
+            self.keys = method.keys.rows.all().detach().clone().requires_grad_()
         self.aux = None
         if method.heads.aux_weight is not None and method.heads.aux_bias is not None:
             self.aux = tuple(
@@ -121,7 +136,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
     expected = naive.losses(images, targets)
     backward(expected)
 
-    losses = method.loss(images, targets, torch.Generator().manual_seed(3))
+    losses = step_losses(method, images, targets, seed=3)
     k = len(method.keys.rows) - len(method.keys.rows.frozen)
     prompt = naive.prompts[-1].grad
     gradients = {
@@ -138,7 +153,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
 def test_ccl_trains_the_prompt_and_nothing_else(backbone: FrozenViT) -> None:
     method = learnt(backbone, 3, tau=3.0, margin=50.0)
     images, targets = batch(method)
-    method.loss(images, targets, torch.Generator().manual_seed(0))["ccl"].backward()
+    step_losses(method, images, targets, seed=0)["ccl"].backward()
     reached = {n for n, p in method.named_parameters() if p.grad is not None and p.grad.any()}
     assert reached == {"prompts.current"}
 
@@ -176,7 +191,7 @@ def test_prediction_follows_query_key_prompt_and_all_heads(backbone: FrozenViT) 
     key_task = [0] * 3 + [1] * 2 + [2] + [3] * 4
     with torch.no_grad():
         for image, logits, chosen in zip(
-            images, method(images), method.choose(images), strict=True
+            images, method(images), chosen_tasks(method, images), strict=True
         ):
             q = naive.feature(image, None)
             nearest = torch.stack([F.cosine_similarity(q, k, dim=0) for k in naive.keys]).argmax()
@@ -195,12 +210,10 @@ def test_a_given_task_replaces_the_selection(backbone: FrozenViT) -> None:
     given = method(images, task=task)
     one_by_one = torch.cat([method(images[i : i + 1], task=task[i : i + 1]) for i in range(4)])
     torch.testing.assert_close(given, one_by_one, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(method(images, task=method.choose(images)), method(images))
+    torch.testing.assert_close(method(images, task=chosen_tasks(method, images)), method(images))
 
 
 def test_bad_settings_say_what_is_wrong(backbone: FrozenViT) -> None:
-    from cprompt.errors import ConfigError
-
     for settings, message in [
         ({"tau": 0.5}, "tau 0.5 must be at least 1"),
         ({"smoothing": "none"}, "'none' is not one of 'adaptive', 'edl', 'roh'"),
@@ -228,3 +241,170 @@ def test_what_is_saved_is_what_was_learnt_and_small() -> None:
     assert sum(t.numel() * t.element_size() for t in state.values()) < 5e6
     learnt = 10 * 2 * 50 * 768 + 200 * 768 + 200 * 769  # prompts, keys, heads
     assert sum(t.numel() for n, t in state.items() if n != "keys.key_task") == learnt
+
+
+# --- class statistics instead of trained keys and heads -----------------------------------------
+
+
+def aligned(backbone: FrozenViT, tasks: int, **settings: Any) -> CPrompt:
+    """After so many tasks, each ended with its pictures; the last one is still open."""
+    settings = {"length": 3, "align": True, **settings}
+    method = midway(CPrompt, backbone, SIZES[:tasks], settings, scale=0.2, batches=Pictures)
+    method.end_task(Pictures(method))
+    return method
+
+
+def naive_statistics(method: CPrompt, prompted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means (C, D), the middle of them and Σ, from every picture of every task, one by one.
+
+    `Pictures` draws by the number of tasks begun, so a method of fewer tasks gives those of an
+    earlier one.
+    """
+    naive = Naive(method, seed=0)
+    prompts = [p.detach() for p in naive.prompts]
+    features: list[list[np.ndarray]] = [[] for _ in range(method.n_classes)]
+    for task in range(method.n_tasks):
+        earlier = create_method("finetune", method.backbone)
+        earlier.task_sizes = method.task_sizes[: task + 1]
+        pictures = Pictures(earlier)
+        for image, y in zip(pictures.images, pictures.targets.tolist(), strict=True):
+            with torch.no_grad():
+                h = naive.feature(image, prompts[task] if prompted else None)
+            features[y].append(h.double().numpy())
+    means = np.stack([np.mean(each, axis=0) for each in features])
+    scatter, freedom = np.zeros((64, 64)), 0
+    for mean, each in zip(means, features, strict=True):
+        freedom += len(each) - 1
+        for h in each:
+            scatter += np.outer(h - mean, h - mean)
+    variance = np.trace(scatter) / (freedom * 64)
+    return means, means.mean(0), (scatter + 40 * variance * np.eye(64)) / (freedom + 40)
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+def test_the_aligned_head_is_the_linear_discriminant(backbone: FrozenViT, tasks: int) -> None:
+    method = aligned(backbone, tasks)
+    method.close_task()
+    means, centre, sigma = naive_statistics(method, prompted=True)
+    inverse = np.linalg.inv(sigma)
+    image = Pictures(method).images[0]
+    prompt = method.prompts.frozen[-1]
+    with torch.no_grad():
+        h = Naive(method, seed=0).feature(image, prompt).double().numpy()
+        logits = method.answer(method.prompted(method.embed(image[None]), prompt))[0].numpy()
+    expected = [
+        (h - centre) @ inverse @ (mean - centre) - (mean - centre) @ inverse @ (mean - centre) / 2
+        for mean in means
+    ]
+    np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=2e-3)
+    # The same as comparing squared distances in the metric of Σ, up to what all classes share.
+    distances = np.array([-(h - mean) @ inverse @ (h - mean) / 2 for mean in means])
+    gaps, expected_gaps = logits - logits.max(), distances - distances.max()
+    np.testing.assert_allclose(gaps, expected_gaps, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+def test_aligned_keys_are_mean_queries_compared_by_the_cosine(
+    backbone: FrozenViT, tasks: int
+) -> None:
+    method = aligned(backbone, tasks)
+    method.close_task()
+    means, centre, sigma = naive_statistics(method, prompted=False)
+    inverse = np.linalg.inv(sigma)
+    images, _ = batch(method, 9)
+    with torch.no_grad():
+        query = method.query(method.embed(images))
+        cosines, chosen = method.keys.similarity(query).numpy(), method.choose(query).tolist()
+    task_of = np.repeat(np.arange(tasks), SIZES[:tasks])
+    for q, row, task in zip(query.double().numpy(), cosines, chosen, strict=True):
+
+        def dot(a: np.ndarray, b: np.ndarray) -> float:
+            return float(a @ inverse @ b)
+
+        away = q - centre
+        expected = np.array(
+            [
+                dot(away, mean - centre)
+                / max(np.sqrt(dot(away, away) * dot(mean - centre, mean - centre)), 1e-12)
+                for mean in means
+            ]
+        )
+        np.testing.assert_allclose(row, expected, atol=1e-3)
+        assert task == task_of[int(np.argmax(expected))]
+
+
+def test_keys_do_not_depend_on_how_classes_came_in_tasks(backbone: FrozenViT) -> None:
+    images, targets = pictures(12), torch.arange(12) % 4
+
+    def keys(sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        method = create_method("cprompt", backbone, {"length": 3, "align": True})
+        assert isinstance(method, CPrompt)
+        for size in sizes:
+            method.begin_task(size, torch.Generator().manual_seed(0))
+            own = (targets >= method.known) & (targets < method.n_classes)
+            method.end_task([(images[own], targets[own])])
+            method.close_task()
+        assert isinstance(method.keys, GaussianKeys)
+        return method.keys.rows, method.keys.centre
+
+    for one, other in zip(keys((4,)), keys((2, 1, 1)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_alignment_trains_no_key_and_changes_no_other_loss(backbone: FrozenViT) -> None:
+    plain, method = learnt(backbone, 3), aligned(backbone, 3)
+    for name in ("prompts", "heads"):
+        getattr(method, name).load_state_dict(getattr(plain, name).state_dict())
+    images, targets = batch(plain)
+    losses, expected = (step_losses(m, images, targets, seed=1) for m in (method, plain))
+    assert set(losses) == {"ce", "aux", "ccl"}
+    for name, value in losses.items():
+        assert torch.equal(value, expected[name]), name
+    assert not list(method.keys.parameters())
+    assert set(dict(plain.named_buffers())) == {
+        "prompts.frozen",
+        "heads.weight.frozen",
+        "heads.bias.frozen",
+        "keys.rows.frozen",
+        "keys.key_task",
+    }
+
+
+def test_an_open_task_is_answered_by_the_heads_being_trained(backbone: FrozenViT) -> None:
+    method = aligned(backbone, 2)
+    h = torch.randn(3, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        open_ = method.answer(h)
+        torch.testing.assert_close(open_, method.heads(h))
+        method.close_task()
+        assert not torch.allclose(method.answer(h), open_)
+        assert torch.equal(
+            method.answer(h), F.linear(h, method.aligned_weight, method.aligned_bias)
+        )
+
+
+def test_classes_of_one_picture_each_are_told_apart_by_distance(backbone: FrozenViT) -> None:
+    method = create_method("cprompt", backbone, {"length": 3, "align": True})
+    images = pictures(3)
+    for task in range(3):
+        method.begin_task(1, torch.Generator().manual_seed(task))
+        method.end_task([(images[task : task + 1], torch.tensor([task]))])
+        method.close_task()
+    with torch.no_grad():
+        assert method(images).argmax(-1).tolist() == [0, 1, 2]
+        assert chosen_tasks(method, images).tolist() == [0, 1, 2]
+
+
+def test_aligned_and_saved_it_answers_the_same(backbone: FrozenViT) -> None:
+    method = aligned(backbone, 4)
+    method.close_task()
+    again = create_method("cprompt", backbone, {"length": 3, "align": True})
+    rebuild(again, method.task_sizes, method.state_dict(), open_=False)
+    images, _ = batch(method)
+    with torch.no_grad():
+        assert torch.equal(again(images), method(images))
+
+
+def test_align_needs_a_key_a_class(backbone: FrozenViT) -> None:
+    with pytest.raises(ConfigError, match="align needs keys 'class'"):
+        create_method("cprompt", backbone, {"align": True, "keys": "task"})

@@ -24,7 +24,7 @@ from cprompt.methods.esn import (
     task_energies,
     vote,
 )
-from tests.methods.common import assert_losses_and_gradients, backward, batch, midway
+from tests.methods.common import assert_losses_and_gradients, backward, batch, midway, step_losses
 
 SIZES = (3, 2, 1, 4)
 
@@ -153,7 +153,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
     expected = naive.losses(images, targets)
     backward(expected)
 
-    losses = method.loss(images, targets, torch.Generator())
+    losses = step_losses(method, images, targets)
     gradients = {
         "heads.weight.current": naive.heads[-1][0].grad,
         "heads.bias.current": naive.heads[-1][1].grad,
@@ -210,7 +210,7 @@ def test_prediction_is_the_best_class_of_the_task_voted_for(backbone: FrozenViT)
     with torch.no_grad():
         z = [naive.logits(image) for image in images]
         torch.testing.assert_close(
-            method.task_logits(images),
+            method.task_logits(method.feature(method.embed(images))),
             torch.stack([torch.cat(logits) for logits in z]),
             rtol=1e-4,
             atol=1e-5,
@@ -326,7 +326,7 @@ def test_the_prompt_is_one_for_all_and_goes_on_training_unless_frozen(
         method.begin_task(size, torch.Generator().manual_seed(task))
         before = {name: t.clone() for name, t in method.state_dict().items()}
         optimizer = torch.optim.SGD(method.parameter_groups(), lr=0.1, weight_decay=0.1)
-        torch.stack(list(method.loss(*batch(method), torch.Generator()).values())).sum().backward()
+        torch.stack(list(step_losses(method, *batch(method)).values())).sum().backward()
         optimizer.step()
         changed = {n for n, t in method.state_dict().items() if not torch.equal(t, before[n])}
         assert ("prompt" in changed) is not freeze

@@ -23,9 +23,10 @@ from cprompt.experiment import CHECKPOINT, run
 from cprompt.learner import Observer
 from cprompt.methods import METHODS, Method, create_method
 from cprompt.methods.base import Batches as BatchesOfATask
-from cprompt.methods.base import rebuild
+from cprompt.methods.base import Draws, rebuild
 from cprompt.record import Record, load_record
 from cprompt.seeds import generator
+from tests.methods.common import chosen_tasks
 
 SMALL: dict[str, dict[str, Any]] = {
     "coda": {"length": 2, "components_per_task": 3},
@@ -73,7 +74,7 @@ def trained(name: str, backbone: FrozenViT, close_last: bool = True) -> Method:
         method.begin_task(size, generator(1, task))
         optimizer = torch.optim.SGD(method.parameter_groups(), lr=0.05)
         for step, (images, targets) in enumerate(Batches(method)):
-            losses = method.loss(images, targets, generator(task, step))
+            losses = method.loss(images, targets, method.draw(len(images), generator(task, step)))
             optimizer.zero_grad()
             torch.autograd.backward(torch.stack(list(losses.values())).sum())
             optimizer.step()
@@ -155,7 +156,7 @@ def test_every_trainable_tensor_gets_a_gradient_and_every_loss_is_finite(
         reached: set[str] = set()
         for step in range(4):  # a random draw may leave a tensor out of one step
             targets = method.known + torch.arange(4) % size
-            losses = method.loss(pictures(4, step), targets, generator(task, step))
+            losses = method.loss(pictures(4, step), targets, method.draw(4, generator(task, step)))
             assert all(loss.dim() == 0 and torch.isfinite(loss) for loss in losses.values())
             torch.autograd.backward(torch.stack(list(losses.values())).sum())
             reached |= {n for n, p in method.named_parameters() if p.grad is not None}
@@ -167,15 +168,45 @@ def test_every_trainable_tensor_gets_a_gradient_and_every_loss_is_finite(
 def test_a_choice_of_prompt_is_a_task_seen(name: str, backbone: FrozenViT) -> None:
     method = trained(name, backbone)
     with torch.no_grad():
+        if not method.uses_query:
+            with pytest.raises(TypeError, match="makes no query"):
+                method.query(method.embed(pictures(2)))
         if not method.selects_task:
             with pytest.raises(TypeError, match="does not choose"):
-                method.choose(pictures(2))
+                method.choose(torch.zeros(2, backbone.dim))
             return
-        chosen = method.choose(pictures(9))
+        chosen = chosen_tasks(method, pictures(9))
         assert chosen.shape == (9,)
         assert set(chosen.tolist()) <= {0, 1, 2}
         given = method(pictures(9), task=chosen)
         torch.testing.assert_close(given, method(pictures(9)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n, kind in METHODS.items() if kind.uses_query or kind.features_last)
+)
+def test_what_is_said_to_last_is_not_changed_by_later_tasks(name: str, backbone: FrozenViT) -> None:
+    """Queries always; features under the prompt of each task where the method says so."""
+    method = create_method(name, backbone, SMALL.get(name, {}))
+    images = pictures(3)
+    kept: dict[tuple[str, int], Tensor] = {}
+    for task, size in enumerate(SIZES):
+        method.begin_task(size, generator(1, task))
+        with torch.no_grad():
+            for parameter in method.parameters():
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator(2, task))
+        method.end_task(Batches(method))
+        method.close_task()
+        with torch.no_grad():
+            embedded = method.embed(images)
+            query = method.query(embedded) if method.uses_query else None
+            now = {} if query is None else {("query", 0): query}
+            for i in range(task + 1) if method.features_last else ():
+                own = torch.full((3,), i) if method.selects_task else None
+                now["feature", i] = method.feature(embedded, query, own)
+        for key, value in now.items():
+            assert torch.equal(value, kept.setdefault(key, value)), key
+    assert len(kept) == method.uses_query + method.features_last * len(SIZES)
 
 
 class StopAt(Observer):
@@ -254,6 +285,7 @@ class NearestGrey(Method):
 
     name = "grey"
     Config = NoSettings
+    features_last = True
     means: Tensor
 
     def __init__(self, backbone: FrozenViT, config: NoSettings) -> None:
@@ -265,15 +297,21 @@ class NearestGrey(Method):
         super().begin_task(n_classes, rng)
         self.means = torch.cat([self.means, torch.zeros(n_classes)])
 
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         return {"none": self.unused.sum()}
 
     def end_task(self, batches: BatchesOfATask) -> None:
         for images, targets in batches:
             self.means[targets] = images.mean((1, 2, 3))
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
-        return -(images.mean((1, 2, 3))[:, None] - self.means).abs()
+    def embed(self, images: Tensor) -> Tensor:
+        return images
+
+    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+        return embedded.mean((1, 2, 3))
+
+    def answer(self, feature: Tensor) -> Tensor:
+        return -(feature[:, None] - self.means).abs()
 
 
 def grey_pictures(names: tuple[str, ...], greys: dict[str, int], counts: dict[str, int]) -> Any:

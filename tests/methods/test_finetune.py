@@ -13,7 +13,13 @@ from cprompt.errors import ConfigError
 from cprompt.methods import create_method
 from cprompt.methods.finetune import FineTune
 from cprompt.methods.joint import Joint
-from tests.methods.common import assert_losses_and_gradients, backward, batch_in_turn, midway
+from tests.methods.common import (
+    assert_losses_and_gradients,
+    backward,
+    batch_in_turn,
+    midway,
+    step_losses,
+)
 
 SIZES = (3, 1, 4)
 
@@ -49,7 +55,7 @@ def test_loss_and_gradients_equal_the_naive_reference(backbone: FrozenViT, tasks
     expected = {"ce": torch.stack(each).mean()}
     backward(expected)
 
-    losses = method.loss(images, targets, torch.Generator())
+    losses = step_losses(method, images, targets)
     assert set(tensors) == {"prompt", "weight", "bias"}
     gradients = {n: t.grad for n, t in tensors.items()}
     assert_losses_and_gradients(method, losses, expected, gradients)
@@ -73,7 +79,7 @@ def test_every_row_of_the_head_is_trained_and_the_old_ones_are_pushed_down(
     images, targets = batch_in_turn(method, 6)
     assert method.weight.requires_grad
     assert method.weight.shape == (sum(SIZES), 64)
-    method.loss(images, targets, torch.Generator())["ce"].backward()
+    step_losses(method, images, targets)["ce"].backward()
     with torch.no_grad():
         probability = method(images).softmax(-1)
     assert method.bias.grad is not None

@@ -15,7 +15,14 @@ from cprompt.errors import ConfigError
 from cprompt.methods import create_method
 from cprompt.methods.hide import HiDe, contrast_loss
 from cprompt.seeds import generator
-from tests.methods.common import Pictures, assert_losses_and_gradients, backward, midway
+from tests.methods.common import (
+    Pictures,
+    assert_losses_and_gradients,
+    backward,
+    chosen_tasks,
+    midway,
+    step_losses,
+)
 
 SIZES = (3, 2, 1, 4)
 SMALL = {"length": 3, "layers": [0, 2, 3], "samples": 4, "align_epochs": 3}
@@ -102,7 +109,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
     expected = {"ce": torch.stack(terms).mean(), "contrast": config.contrast * contrast}
     backward(expected)
 
-    losses = method.loss(images, targets, torch.Generator())
+    losses = step_losses(method, images, targets)
     assert e.grad is not None
     gradients = {
         "prompts.current": e.grad[None],
@@ -240,8 +247,8 @@ def test_the_task_chosen_is_that_of_the_identity_heads_best_class(backbone: Froz
         method.tii_weight = h - h.mean(0)  # picture c is most like class c
         method.tii_bias = -method.tii_weight @ h.mean(0)
         assert (h @ method.tii_weight.T + method.tii_bias).argmax(1).tolist() == [*range(10)]
-        assert method.choose(images).tolist() == [0, 0, 0, 1, 1, 2, 3, 3, 3, 3]
-        assert method.choose(images[[9, 3]]).tolist() == [3, 1]
+        assert chosen_tasks(method, images).tolist() == [0, 0, 0, 1, 1, 2, 3, 3, 3, 3]
+        assert chosen_tasks(method, images[[9, 3]]).tolist() == [3, 1]
 
 
 def test_each_picture_gets_the_keys_and_values_of_its_own_prompt(backbone: FrozenViT) -> None:

@@ -20,6 +20,7 @@ from tests.methods.common import (
     batch_in_turn,
     midway,
     pictures,
+    step_losses,
 )
 
 SIZES = (3, 2, 1, 4)
@@ -159,7 +160,7 @@ def compare(method: L2P) -> None:
     naive = Naive(method, seed=3)
     expected = naive.losses(images, targets)
     backward(expected)
-    losses = method.loss(images, targets, torch.Generator().manual_seed(3))
+    losses = step_losses(method, images, targets, seed=3)
     gradients = {
         "pool": naive.pool.grad,
         "keys": naive.keys.grad,
@@ -207,7 +208,7 @@ def test_the_vote_of_the_batch_warns_that_it_leaks_and_equals_the_reference(
         method = learnt(backbone, 2, **OFFICIAL, batchwise=True)
     images = pictures(7)
     naive = Naive(method, seed=0)
-    chosen = method.select(method.similarity(backbone.embed(images)))
+    chosen = method.select(method.similarity(method.query(backbone.embed(images))))
     assert [set(ids) for ids in chosen.tolist()] == [set(ids) for ids in naive.choose(images)]
     compare(method)
     with torch.no_grad():
@@ -230,7 +231,7 @@ def test_the_vote_takes_the_most_frequent_prompts_and_the_first_of_equals(
 
 def test_drawn_prompts_are_uniform_and_never_the_same_twice(backbone: FrozenViT) -> None:
     method = learnt(backbone, 1, top_n=2, pcl=True)
-    drawn = method._draw(6000, torch.Generator().manual_seed(0))
+    drawn = method.draw(6000, torch.Generator().manual_seed(0))["prompts"]
     first, second = drawn.unbind(1)
     assert (first != second).all()
     pairs = torch.bincount(first * POOL + second, minlength=POOL**2).view(POOL, POOL)
@@ -244,7 +245,7 @@ def test_the_pull_trains_the_chosen_keys_and_nothing_else_trains_keys(
 ) -> None:
     method = learnt(backbone, 3, ccl=True, pcl=True)
     images, targets = batch_in_turn(method, 3)
-    losses = method.loss(images, targets, torch.Generator().manual_seed(0))
+    losses = step_losses(method, images, targets, seed=0)
     used = {ids[0] for ids in Naive(method, seed=0).choose(images)}
     losses.pop("pull").backward(retain_graph=True)
     assert method.keys.grad is not None

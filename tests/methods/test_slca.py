@@ -21,7 +21,13 @@ from cprompt.methods import create_method
 from cprompt.methods.slca import SLCA, mean_scale, normalised_cross_entropy
 from cprompt.record import Record
 from cprompt.seeds import generator
-from tests.methods.common import Pictures, assert_losses_and_gradients, backward, midway
+from tests.methods.common import (
+    Pictures,
+    assert_losses_and_gradients,
+    backward,
+    midway,
+    step_losses,
+)
 
 SIZES = (3, 2, 1, 4)
 SMALL = {"samples": 4, "align_epochs": 3}
@@ -62,7 +68,7 @@ def test_loss_and_gradients_equal_the_naive_reference(backbone: FrozenViT, tasks
     expected = {"ce": torch.stack(terms).mean()}
     backward(expected)
 
-    losses = method.loss(images, targets, torch.Generator())
+    losses = step_losses(method, images, targets)
     gradients = {f"tuned.vit.{n}": p.grad for n, p in vit.named_parameters()}
     gradients |= {"heads.weight.current": weight.grad, "heads.bias.current": bias.grad}
     assert_losses_and_gradients(method, losses, expected, gradients)
@@ -223,7 +229,7 @@ def test_a_new_method_starts_from_the_frozen_backbone(backbone: FrozenViT) -> No
     assert isinstance(method, SLCA)
     images = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        assert torch.equal(method.feature(images), backbone(images, tap="post_norm"))
+        assert torch.equal(method.feature(method.embed(images)), backbone(images, tap="post_norm"))
 
 
 def test_the_copy_computes_in_the_backbones_precision_but_stays_fp32() -> None:
@@ -231,9 +237,9 @@ def test_the_copy_computes_in_the_backbones_precision_but_stays_fp32() -> None:
     method = opened(backbone, 1)
     images = Pictures(method).images
     with torch.no_grad():
-        exact = method.feature(images)
+        exact = method.feature(method.embed(images))
         backbone.precision = "bf16"
-        rough = method.feature(images)
+        rough = method.feature(method.embed(images))
     assert rough.dtype == torch.float32
     assert 0 < (rough - exact).norm() / exact.norm() < 0.05
     assert all(p.dtype == torch.float32 for p in method.parameters())

@@ -37,7 +37,7 @@ def _options(
 
 
 # Each of these registers its command.
-from cprompt.cli import demo, doctor, lists, run, show, table  # noqa: E402, F401
+from cprompt.cli import cache, demo, doctor, lists, run, show, table  # noqa: E402, F401
 
 
 def main() -> None:

@@ -96,11 +96,12 @@ def _examples(
         ]
     )
     chosen = dataset.test.subset(indices)
-    _, transform = transforms.build(
+    preparation = transforms.build(
         config["data"]["transform"], backbone.image_size[0], config["data"]["normalization"]
     )
     device = next(backbone.parameters()).device
-    images = torch.stack([transform(chosen.load(i)) for i in range(len(chosen))]).to(device)
+    images = torch.stack([preparation.prepare(chosen.load(i)) for i in range(len(chosen))])
+    images = images.to(device)
     answers: dict[str, list[str]] = {}
     for name in records:
         method = load_method(out / name, backbone).to(device)

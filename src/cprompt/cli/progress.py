@@ -69,16 +69,24 @@ class ProgressBars(Observer):
         """Know what "task 2/6" is out of."""
         self._n_tasks = n_tasks
 
+    def decoded(self, done: int, total: int) -> None:
+        """One bar for each set of pictures that is decoded, before all tasks."""
+        if done == 1:
+            self._new_bar(f"{self._label}decoding pictures, once", total, 0)
+        assert self._bar is not None
+        self._progress.update(self._bar, completed=done)
+
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
         """Start the training bar."""
         self._new_bar(f"{self._label}task {task + 1}/{self._n_tasks}, learning", steps, done)
 
-    def stepped(self, epoch: int, losses: Mapping[str, Tensor]) -> None:
+    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
         """Advance; losses are read at most five times a second, as reading waits for the device."""
         assert self._bar is not None
         self._progress.advance(self._bar)
         if time.monotonic() - self._shown > 0.2:
-            text = "  ".join(f"{name} {value.item():.3f}" for name, value in losses.items())
+            values = zip(names, losses.tolist(), strict=True)
+            text = "  ".join(f"{name} {value:.3f}" for name, value in values)
             self._progress.update(self._bar, losses=f"epoch {epoch + 1}  {text}")
             self._shown = time.monotonic()
 

@@ -20,6 +20,9 @@ from cprompt.settings import from_mapping
 Batches = Iterable[tuple[Tensor, Tensor]]
 """(pictures, targets) pairs that can be gone through more than once."""
 
+Draws = Mapping[str, Tensor]
+"""The random numbers of one step, by name."""
+
 
 class Method(nn.Module):
     """A continual learner on a frozen backbone.
@@ -31,12 +34,22 @@ class Method(nn.Module):
 
     All parameters with `requires_grad` are trained; `state_dict` is exactly what was learnt, as
     the backbone is no part of it.
+
+    A picture is answered in steps, which `forward` puts together: `embed`, `query` and `choose`
+    where the method has them, `feature`, `answer`. Each costs what its name says, so that whoever
+    asks again about the same picture can keep what has not changed: a query never does, a feature
+    where `features_last`.
     """
 
     name: ClassVar[str]
     Config: ClassVar[type]
+    uses_query: ClassVar[bool] = False
+    """Whether a pass without prompts, the query, comes before the one that is answered."""
     selects_task: ClassVar[bool] = False
-    """Whether a picture is answered through the prompt of one chosen task."""
+    """Whether a picture is answered through the prompt of one task, chosen by its query."""
+    features_last: ClassVar[bool] = False
+    """Whether a picture's feature, under a given task's prompt, is still the same after every
+    later task."""
 
     def __init__(self, backbone: FrozenViT, config: Any) -> None:
         super().__init__()
@@ -66,11 +79,20 @@ class Method(nn.Module):
         """Make room for `n_classes` new classes; initial values are drawn from `rng` (CPU)."""
         self.task_sizes.append(n_classes)
 
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+        """What a step on so many pictures needs at random, as tensors by name.
+
+        All draws come from `rng`, a CPU generator that the learner seeds for each step, and are
+        made before the step, so that the step itself can be recorded and replayed by a device. A
+        length that depends on chance is rounded up to a `multiple`, so that few recordings do.
+        """
+        return {}
+
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """The loss terms of one batch, by name; their sum is minimised.
 
-        `images` (B, 3, H, W), `targets` (B,) arrival positions. Random draws come from `rng`, a
-        CPU generator that the learner seeds for each step.
+        `images` (B, 3, H, W), `targets` (B,) arrival positions, `draws` from `draw(B, …)`. Reading
+        a value back (`item`, boolean masks) would make the device wait and forbid replaying.
         """
         raise TypeError(f"{type(self).__name__} defines no loss")
 
@@ -80,16 +102,43 @@ class Method(nn.Module):
     def close_task(self) -> None:
         """Freeze what the task learnt; must depend on nothing but the method's own state."""
 
-    def choose(self, images: Tensor) -> Tensor:
-        """The task (B,) whose prompt answers each picture; only where `selects_task`."""
+    def embed(self, images: Tensor) -> Tensor:
+        """Pictures (B, 3, H, W) to what every pass over them starts from."""
+        return self.backbone.embed(images)
+
+    def query(self, embedded: Tensor) -> Tensor:
+        """What a picture is to the frozen backbone alone (B, D); only where `uses_query`."""
+        raise TypeError(f"{type(self).__name__} makes no query")
+
+    def choose(self, query: Tensor) -> Tensor:
+        """The task (B,) whose prompt answers each query (B, D); only where `selects_task`."""
         raise TypeError(f"{type(self).__name__} does not choose a task's prompt")
+
+    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+        """What the heads read of each picture: (B, …).
+
+        `task` (B,), whose prompts to use, is given where `selects_task`; `query` (B, D) where
+        `uses_query`, unless all it would do is to choose a task that is given.
+        """
+        raise TypeError(f"{type(self).__name__} defines no feature")
+
+    def answer(self, feature: Tensor) -> Tensor:
+        """Logits (B, n_classes) over all classes seen."""
+        raise TypeError(f"{type(self).__name__} defines no answer")
 
     def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
         """Logits (B, n_classes) over all classes seen.
 
         `task` (B,) gives the prompts to use instead of the chosen ones, where `selects_task`.
         """
-        raise TypeError(f"{type(self).__name__} defines no forward")
+        embedded = self.embed(images)
+        query = None
+        if self.uses_query and not (self.selects_task and task is not None):
+            query = self.query(embedded)
+        if self.selects_task and task is None:
+            assert query is not None
+            task = self.choose(query)
+        return self.answer(self.feature(embedded, query, task))
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Optimiser groups of the trainable parameters; `lr_scale` multiplies a group's lr."""

@@ -11,12 +11,13 @@ from torch import Tensor
 from cprompt.backbone import FrozenViT, Prompts
 from cprompt.growing import GrowingRows
 from cprompt.methods import segments
-from cprompt.methods.base import Method, register
-from cprompt.methods.drawing import under_drawn_prompts
+from cprompt.methods.base import Draws, Method, register
+from cprompt.methods.drawing import draw_tasks, old_features, with_old
 from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.segments import SegmentsConfig
 from cprompt.selection import orthonormal_rows
 from cprompt.settings import check, setting
+from cprompt.side_by_side import side_by_side
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Coda(Method):
     """
 
     config: CodaConfig
+    uses_query = True
 
     def __init__(self, backbone: FrozenViT, config: CodaConfig) -> None:
         super().__init__(backbone, config)
@@ -85,12 +87,12 @@ class Coda(Method):
             rows.close()
         self.heads.close()
 
+    @torch.no_grad()
     def query(self, embedded: Tensor) -> Tensor:
         """q: the class token (B, D) of the pass without prompts."""
-        with torch.no_grad():
-            return self.backbone.tap(self.backbone.encode(embedded), "post_norm")
+        return self.backbone.read(embedded, tap="post_norm")
 
-    def feature(self, embedded: Tensor, query: Tensor, tasks: Tensor | None = None) -> Tensor:
+    def prompted(self, embedded: Tensor, query: Tensor, tasks: Tensor | None = None) -> Tensor:
         """h (B, D) under the prompt that each query mixes.
 
         `tasks` (B,) says from how many tasks, the first ones, components are taken; all if None.
@@ -104,35 +106,41 @@ class Coda(Method):
         prefixes = {
             layer: (key, value) for layer, key, value in zip(self.layers, keys, values, strict=True)
         }
-        return self.backbone.tap(
-            self.backbone.encode(embedded, Prompts(prefixes=prefixes)), "post_norm"
-        )
+        return self.backbone.read(embedded, Prompts(prefixes=prefixes), "post_norm")
 
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+        """With pcl, how many tasks' components each picture gets, and what the heads need."""
+        pcl = self.config.pcl and self.n_tasks > 1
+        tasks = draw_tasks(pictures, self.n_tasks, rng, multiple) if pcl else {}
+        return {**tasks, **self.heads.draw(pictures, rng)}
+
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` over the current classes, `ortho` with μ > 0, `aux` and `ccl` if switched on."""
         with torch.no_grad():
-            embedded = self.backbone.embed(images)
-            query = self.query(embedded)
-        h = self.feature(embedded, query)
+            embedded = self.embed(images)
+        query = self.query(embedded)
 
         def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
-            return self.feature(embedded[pictures], query[pictures], tasks + 1)
+            return self.prompted(embedded[pictures], query[pictures], tasks + 1)
 
-        losses = self.heads.losses(
-            h,
-            lambda: under_drawn_prompts(h, self.n_tasks, under_old, rng),
-            targets - self.known,
-            rng,
+        h, old = side_by_side(
+            lambda: self.prompted(embedded, query), lambda: old_features(draws, under_old)
         )
+        assert h is not None
+        losses = self.heads.losses(h, with_old(h, draws, old), targets - self.known, draws)
         if self.config.mu > 0:
             penalties = torch.stack([non_orthogonality(rows.all()) for rows in self._rows])
             losses["ortho"] = self.config.mu * penalties.sum()
         return losses
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
-        """Logits of all heads under the prompt mixed from all components: (B, classes seen)."""
-        embedded = self.backbone.embed(images)
-        logits: Tensor = self.heads(self.feature(embedded, self.query(embedded)))
+    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+        """h (B, D) under the prompt that each query mixes from all components."""
+        assert query is not None
+        return self.prompted(embedded, query)
+
+    def answer(self, feature: Tensor) -> Tensor:
+        """Logits of all heads."""
+        logits: Tensor = self.heads(feature)
         return logits
 
 

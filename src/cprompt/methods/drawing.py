@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from cprompt.methods.base import Draws
 
-def under_drawn_prompts(
-    h: Tensor,
-    n_tasks: int,
-    under_old: Callable[[Tensor, Tensor], Tensor],
-    rng: torch.Generator,
-) -> Tensor:
-    """f(x, P_i)[0] with i ~ Uni(1, t) drawn for each picture (eqs. 6 and 7): (B, D).
 
-    `h` (B, D) are the features under the prompt of the current task t = `n_tasks`: pictures that
-    draw it reuse them, gradient and all. The others pass once more, without gradient, through
-    `under_old(pictures, tasks)`, both (n,): which pictures of the batch, and under whose prompts,
-    counted from 0.
+def draw_tasks(
+    pictures: int, n_tasks: int, rng: torch.Generator, multiple: int
+) -> dict[str, Tensor]:
+    """i ~ Uni(1, t) for each picture (eq. 7), of which only the old ones, i < t, are told.
+
+    `old_pictures` (n,) are the pictures that drew an old task and `old_tasks` (n,) those tasks,
+    from 0; n is a multiple of `multiple`, or all pictures, by repeating the last pair.
     """
-    drawn = torch.randint(n_tasks, (len(h),), generator=rng)
+    drawn = torch.randint(n_tasks, (pictures,), generator=rng)
     old = (drawn < n_tasks - 1).nonzero()[:, 0]
-    if not len(old):
-        return h
-    pictures, tasks = old.to(h.device), drawn[old].to(h.device)
+    if len(old):
+        wanted = min(pictures, math.ceil(len(old) / multiple) * multiple)
+        old = torch.cat([old, old[-1:].expand(wanted - len(old))])
+    return {"old_pictures": old, "old_tasks": drawn[old]}
+
+
+def old_features(draws: Draws, under: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
+    """f(x, P_i)[0] of the pictures that drew an old task i, without gradient; None if none did.
+
+    `under(pictures, tasks)` computes it, given which pictures of the batch and whose prompts.
+    """
+    if not len(draws.get("old_pictures", ())):
+        return None
     with torch.no_grad():
-        features = under_old(pictures, tasks)
-    return h.index_copy(0, pictures, features)
+        return under(draws["old_pictures"], draws["old_tasks"])
+
+
+def with_old(h: Tensor, draws: Draws, old: Tensor | None) -> Tensor:
+    """f(x, P_i)[0] of all pictures (B, D), eq. 6.
+
+    `h` (B, D) are the features under the prompt of the current task: pictures that drew it reuse
+    them, gradient and all.
+    """
+    return h if old is None else h.index_copy(0, draws["old_pictures"], old)

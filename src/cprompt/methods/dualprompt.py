@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from cprompt.backbone import FrozenViT, Prompts
 from cprompt.growing import GrowingRows
 from cprompt.methods import segments
-from cprompt.methods.base import Method, register
-from cprompt.methods.drawing import under_drawn_prompts
+from cprompt.methods.base import Draws, Method, register
+from cprompt.methods.drawing import draw_tasks, old_features, with_old
 from cprompt.methods.heads import ConsistentHeads
 from cprompt.methods.l2p import QueryKeyConfig, vote
 from cprompt.methods.segments import SegmentsConfig
 from cprompt.selection import KeysPer, PromptKeys
 from cprompt.settings import check, setting
+from cprompt.side_by_side import side_by_side
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class DualPrompt(Method):
     """
 
     config: DualPromptConfig
+    uses_query = True
     selects_task = True
 
     def __init__(self, backbone: FrozenViT, config: DualPromptConfig) -> None:
@@ -101,7 +103,7 @@ class DualPrompt(Method):
         self.heads.close()
         self.keys.close()
 
-    def feature(self, embedded: Tensor, e_prompt: Tensor) -> Tensor:
+    def prompted(self, embedded: Tensor, e_prompt: Tensor) -> Tensor:
         """h (B, D) under the G-prompt and `e_prompt`: (blocks, parts, L, D), or (B, …) of these."""
         at = dict(zip(self.g_layers, self.g_prompt.unbind(-4), strict=True))
         at |= dict(zip(self.e_layers, e_prompt.unbind(-4), strict=True))
@@ -112,57 +114,61 @@ class DualPrompt(Method):
             )
         else:
             prompts = Prompts(tokens={layer: tokens for layer, (tokens,) in parts.items()})
-        return self.backbone.tap(self.backbone.encode(embedded, prompts), self.config.feature)
+        return self.backbone.read(embedded, prompts, self.config.feature)
 
-    def query(self, embedded: Tensor) -> Tensor:
-        """The class token (B, D) of the pass without prompts."""
-        with torch.no_grad():
-            return self.backbone.tap(self.backbone.encode(embedded), self.config.query)
+    def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+        """A task for every picture, with pcl, and what the heads need."""
+        pcl = self.config.pcl and self.n_tasks > 1
+        tasks = draw_tasks(pictures, self.n_tasks, rng, multiple) if pcl else {}
+        return {**tasks, **self.heads.draw(pictures, rng)}
 
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`, `pull` (or `mk`, with one key a class) and, if switched on, `aux` and `ccl`.
 
         `ce` is over the classes of the current task. `pull` is the mean of 1 - cos(q, k_t) with
         the current task's key; `mk` is the multi-key loss (eq. 12). Both are weighted by `pull`.
         """
         assert self.e_prompts.current is not None
+        current = self.e_prompts.current[0]
         with torch.no_grad():
-            embedded = self.backbone.embed(images)
-        h = self.feature(embedded, self.e_prompts.current[0])
+            embedded = self.embed(images)
 
         def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
-            return self.feature(embedded[pictures], self.e_prompts.frozen[tasks])
+            return self.prompted(embedded[pictures], self.e_prompts.frozen[tasks])
 
-        losses = self.heads.losses(
-            h,
-            lambda: under_drawn_prompts(h, self.n_tasks, under_old, rng),
-            targets - self.known,
-            rng,
+        h, query, old = side_by_side(
+            lambda: self.prompted(embedded, current),
+            lambda: self.query(embedded),
+            lambda: old_features(draws, under_old),
         )
-        query = self.query(embedded)
+        assert h is not None
+        assert query is not None
+        losses = self.heads.losses(h, with_old(h, draws, old), targets - self.known, draws)
         if self.config.keys == "class":
             losses["mk"] = self.config.pull * self.keys.loss(query, targets)
         else:
             losses["pull"] = self.config.pull * (1 - self.keys.similarity(query)[:, -1]).mean()
         return losses
 
-    def choose(self, images: Tensor) -> Tensor:
-        """The task, among those seen, whose key is nearest to the query."""
-        return self.select(self.query(self.backbone.embed(images)))
+    @torch.no_grad()
+    def query(self, embedded: Tensor) -> Tensor:
+        """The class token (B, D) of the pass without prompts."""
+        return self.backbone.read(embedded, tap=self.config.query)
 
-    def select(self, query: Tensor) -> Tensor:
-        """The task (B,) of each query (B, D); with `batchwise`, that of most of them for all."""
+    def choose(self, query: Tensor) -> Tensor:
+        """The task, among those seen, whose key is nearest; with `batchwise`, that of most."""
         chosen = self.keys.choose(query)
         if self.config.batchwise:
             chosen = vote(chosen, self.n_tasks, winners=1).expand_as(chosen)
         return chosen
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
-        """Logits of all heads under the chosen, or given, task's E-prompt: (B, classes seen)."""
-        embedded = self.backbone.embed(images)
-        if task is None:
-            task = self.select(self.query(embedded))
-        logits: Tensor = self.heads(self.feature(embedded, self.e_prompts.all()[task]))
+    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+        """h (B, D) under each picture's task's E-prompt; all of them share the G-prompt."""
+        return self.prompted(embedded, self.e_prompts.all()[task])
+
+    def answer(self, feature: Tensor) -> Tensor:
+        """Logits of all heads."""
+        logits: Tensor = self.heads(feature)
         return logits
 
 

@@ -14,7 +14,7 @@ from cprompt.backbone import FrozenViT, Prompts
 from cprompt.consistency import split_by_task
 from cprompt.growing import GrowingRows
 from cprompt.methods import segments
-from cprompt.methods.base import Batches, Method, register
+from cprompt.methods.base import Batches, Draws, Method, register
 from cprompt.methods.heads import TaskHeads
 from cprompt.methods.segments import SegmentsConfig
 from cprompt.settings import check, setting
@@ -91,15 +91,17 @@ class ESN(Method):
         if self.config.freeze_prompt:
             self.prompt.requires_grad_(False)
 
-    def tokens(self, images: Tensor) -> Tensor:
+    def tokens(self, embedded: Tensor) -> Tensor:
         """All tokens (B, N, D) of the prompted pass, before the final norm."""
         prompts = Prompts(dict(zip(self.layers, self.prompt, strict=True)))
-        return self.backbone.encode(self.backbone.embed(images), prompts)
+        return self.backbone.encode(embedded, prompts)
 
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` over the current classes and `energy`, λ · mean (F - anchor)²."""
         config = self.config
-        features = self.blocks(self.tokens(images), current_only=True)[:, 0]
+        with torch.no_grad():
+            embedded = self.embed(images)
+        features = self.blocks(self.tokens(embedded), current_only=True)[:, 0]
         logits = self.heads.current(features)
         free = free_energy(logits, config.beta, config.energy)
         return {
@@ -107,9 +109,15 @@ class ESN(Method):
             "energy": config.energy_weight * (free - config.anchor).square().mean(),
         }
 
-    def task_logits(self, images: Tensor) -> Tensor:
+    def feature(
+        self, embedded: Tensor, query: Tensor | None = None, task: Tensor | None = None
+    ) -> Tensor:
+        """What each task's block reads from the one prompted pass: (B, tasks, D)."""
+        features: Tensor = self.blocks(self.tokens(embedded))
+        return features
+
+    def task_logits(self, features: Tensor) -> Tensor:
         """z (B, classes seen): each class by its task's head on its task's own feature."""
-        features = self.blocks(self.tokens(images))
         weight, bias = self.heads.weight.all(), self.heads.bias.all()
         return torch.einsum("bcd,cd->bc", features[:, self.class_task], weight) + bias
 
@@ -124,13 +132,14 @@ class ESN(Method):
             return
         right = torch.zeros(len(self.grid), dtype=torch.long, device=self.grid.device)
         for images, _ in batches:
-            energy = task_energies(self.task_logits(images), self.task_sizes, self.grid)
+            logits = self.task_logits(self.feature(self.embed(images)))
+            energy = task_energies(logits, self.task_sizes, self.grid)
             right += (energy.argmax(-1) == self.n_tasks - 1).sum(0)
         self.voting[right.argmax()] = True
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+    def answer(self, feature: Tensor) -> Tensor:
         """z with the classes of the task voted for above all others: (B, classes seen)."""
-        logits = self.task_logits(images)
+        logits = self.task_logits(feature)
         energy = task_energies(logits, self.task_sizes, self.grid)
         return lift(logits, self.class_task == vote(energy, self.voting)[:, None])
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cprompt.backbone import FrozenViT
 from cprompt.methods import segments
-from cprompt.methods.base import Method, register
+from cprompt.methods.base import Draws, Method, register
 from cprompt.methods.heads import new_head
 from cprompt.methods.segments import SegmentsConfig
 
@@ -39,12 +39,18 @@ class FineTune(Method):
         self.weight = nn.Parameter(torch.cat([self.weight.detach(), weight.to(self.weight)]))
         self.bias = nn.Parameter(torch.cat([self.bias.detach(), bias.to(self.bias)]))
 
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """Cross-entropy over all classes seen, on pictures of the current ones only."""
-        return {"ce": F.cross_entropy(self(images), targets)}
+        with torch.no_grad():
+            embedded = self.embed(images)
+        return {"ce": F.cross_entropy(self.answer(self.feature(embedded)), targets)}
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
-        """Logits of the one head: (B, classes seen)."""
-        embedded = self.backbone.embed(images)
-        h = segments.prompted_feature(self.backbone, embedded, self.prompt, self.layers)
-        return F.linear(h, self.weight, self.bias)
+    def feature(
+        self, embedded: Tensor, query: Tensor | None = None, task: Tensor | None = None
+    ) -> Tensor:
+        """h (B, D) under the one prompt."""
+        return segments.prompted_feature(self.backbone, embedded, self.prompt, self.layers)
+
+    def answer(self, feature: Tensor) -> Tensor:
+        """Logits of the one head."""
+        return F.linear(feature, self.weight, self.bias)

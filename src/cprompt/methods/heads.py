@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from cprompt.consistency import Smoothing, ccl_loss
 from cprompt.growing import GrowingRows
+from cprompt.methods.base import Draws
 from cprompt.settings import check, setting
 
 
@@ -105,23 +105,26 @@ class ConsistentHeads(TaskHeads):
         super().close()
         self._drop_aux_head()
 
+    def draw(self, pictures: int, rng: torch.Generator) -> dict[str, Tensor]:
+        """What `losses` needs at random: `classes` (B, old tasks) uniform, for CCL with roh."""
+        old_tasks = len(self.sizes) - 1
+        if not (self.config.ccl and self.config.smoothing == "roh" and old_tasks):
+            return {}
+        return {"classes": torch.rand(pictures, old_tasks, generator=rng)}
+
     def losses(
-        self,
-        features: Tensor,
-        under_drawn_prompts: Callable[[], Tensor],
-        local: Tensor,
-        rng: torch.Generator,
+        self, features: Tensor, under_drawn_prompts: Tensor, local: Tensor, draws: Draws
     ) -> dict[str, Tensor]:
         """`ce` (eq. 8), `aux` (eq. 9) and `ccl` (eqs. 3 to 5) of one batch.
 
-        `features` (B, D) are h, under the prompt being trained; `under_drawn_prompts` computes
-        them (B, D) under prompts drawn at random (eqs. 6 and 7) and is called with pcl only.
-        `local` (B,) counts classes from the task's first. CCL's gradient reaches `features` only.
+        `features` (B, D) are h, under the prompt being trained; `under_drawn_prompts` (B, D) the
+        same under prompts drawn at random (eqs. 6 and 7), read with pcl only. `local` (B,) counts
+        classes from the task's first. CCL's gradient reaches `features` only.
         """
         config = self.config
         losses: dict[str, Tensor] = {}
         if config.pcl:
-            losses["ce"] = F.cross_entropy(self.current(under_drawn_prompts()), local)
+            losses["ce"] = F.cross_entropy(self.current(under_drawn_prompts), local)
             if config.aux_loss:
                 losses["aux"] = F.cross_entropy(self._auxiliary(features), local)
         else:
@@ -137,7 +140,7 @@ class ConsistentHeads(TaskHeads):
                 margin=config.margin,
                 alpha=config.alpha,
                 smoothing=config.smoothing,
-                rng=rng,
+                uniforms=draws.get("classes"),
             )
         return losses
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cprompt.backbone import FrozenViT, Prompts
 from cprompt.growing import GrowingRows
-from cprompt.methods.base import Batches, Method, register
+from cprompt.methods.base import Batches, Draws, Method, register
 from cprompt.methods.gaussians import (
     AlignmentConfig,
     ClassGaussians,
@@ -87,7 +87,9 @@ class HiDe(Method):
     """
 
     config: HiDeConfig
+    uses_query = True
     selects_task = True
+    features_last = True
     tii_weight: Tensor
     tii_bias: Tensor
 
@@ -118,27 +120,21 @@ class HiDe(Method):
         self.plain.open(n_classes)
         self.prompted.open(n_classes)
 
-    def feature(self, embedded: Tensor, prompt: Tensor) -> Tensor:
+    def under(self, prompt: Tensor, embedded: Tensor) -> Tensor:
         """The class token (B, D) under `prompt` (layers, 2, L, D), or (B, …) of these.
 
         The second axis but the picture's holds key and value prefix, in this order.
         """
         parts = dict(zip(self.layers, prompt.unbind(-4), strict=True))
         prefixes = {at: (part.select(-3, 0), part.select(-3, 1)) for at, part in parts.items()}
-        tokens = self.backbone.encode(embedded, Prompts(prefixes=prefixes))
-        return self.backbone.tap(tokens, "post_norm")
+        return self.backbone.read(embedded, Prompts(prefixes=prefixes), "post_norm")
 
-    def query(self, embedded: Tensor) -> Tensor:
-        """The class token (B, D) of the pass without prompts."""
-        with torch.no_grad():
-            return self.backbone.tap(self.backbone.encode(embedded), "post_norm")
-
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` over the classes of the current task, and `contrast` with all old classes' means."""
         with torch.no_grad():
-            embedded = self.backbone.embed(images)
-        h = self.feature(embedded, self._ensemble())
-        means = self.prompted.mean[self.prompted.count > 0]
+            embedded = self.embed(images)
+        h = self.under(self._ensemble(), embedded)
+        means = self.prompted.mean[: self.known]
         contrast = contrast_loss(h, means, self.config.contrast_temperature)
         return {
             "ce": F.cross_entropy(self.heads.current(h), targets - self.known),
@@ -155,9 +151,9 @@ class HiDe(Method):
         with torch.no_grad():
             prompt = self._ensemble()
             for images, targets in batches:
-                embedded = self.backbone.embed(images)
+                embedded = self.embed(images)
                 plain.add(self.query(embedded), targets - self.known)
-                prompted.add(self.feature(embedded, prompt), targets - self.known)
+                prompted.add(self.under(prompt, embedded), targets - self.known)
         self.plain.store(plain)
         self.prompted.store(prompted)
         if self.n_tasks == 1:
@@ -174,19 +170,26 @@ class HiDe(Method):
         self.prompts.close()
         self.heads.close()
 
-    def choose(self, images: Tensor) -> Tensor:
-        """The task of the best class of the task-identity head."""
-        return self._choose(self.backbone.embed(images))
+    @torch.no_grad()
+    def query(self, embedded: Tensor) -> Tensor:
+        """The class token (B, D) of the pass without prompts."""
+        return self.backbone.read(embedded, tap="post_norm")
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
-        """Logits of all heads under the chosen, or given, task's prompt: (B, classes seen)."""
-        embedded = self.backbone.embed(images)
-        if task is None:
-            task = self._choose(embedded)
+    def choose(self, query: Tensor) -> Tensor:
+        """The task of the best class of the task-identity head."""
+        best = F.linear(query, self.tii_weight, self.tii_bias).argmax(-1)
+        return task_of_class(self.task_sizes).to(best.device)[best]
+
+    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+        """The class token (B, D) under each picture's task's prompt."""
         prompts = self.prompts.frozen
         if self.prompts.current is not None:
             prompts = torch.cat([prompts, self._ensemble()[None]])
-        logits: Tensor = self.heads(self.feature(embedded, prompts[task]))
+        return self.under(prompts[task], embedded)
+
+    def answer(self, feature: Tensor) -> Tensor:
+        """Logits of all heads."""
+        logits: Tensor = self.heads(feature)
         return logits
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -202,10 +205,6 @@ class HiDe(Method):
         current, old = self.prompts.current[0], self.prompts.frozen
         alpha = self.config.ensemble
         return (1 - alpha) * current + alpha * old.mean(0) if len(old) else current
-
-    def _choose(self, embedded: Tensor) -> Tensor:
-        best = F.linear(self.query(embedded), self.tii_weight, self.tii_bias).argmax(-1)
-        return task_of_class(self.task_sizes).to(best.device)[best]
 
     def _align(
         self, weight: Tensor, bias: Tensor, gaussians: ClassGaussians, which: int

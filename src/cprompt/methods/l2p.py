@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cprompt.backbone import FrozenViT, Prompts, Tap
 from cprompt.methods import segments
-from cprompt.methods.base import Method, register
+from cprompt.methods.base import Draws, Method, register
 from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.segments import SegmentsConfig
 from cprompt.selection import orthonormal_rows
@@ -121,6 +121,7 @@ class L2P(Method):
     """
 
     config: L2PConfig
+    uses_query = True
 
     def __init__(self, backbone: FrozenViT, config: L2PConfig) -> None:
         super().__init__(backbone, config)
@@ -143,10 +144,13 @@ class L2P(Method):
         """Freeze the task's head, and nothing else."""
         self.heads.close()
 
-    def similarity(self, embedded: Tensor) -> Tensor:
-        """cos(q, k) of each picture's query, its plain class token, with all keys: (B, M)."""
-        with torch.no_grad():
-            query = self.backbone.tap(self.backbone.encode(embedded), self.config.query)
+    @torch.no_grad()
+    def query(self, embedded: Tensor) -> Tensor:
+        """The class token (B, D) of the pass without prompts."""
+        return self.backbone.read(embedded, tap=self.config.query)
+
+    def similarity(self, query: Tensor) -> Tensor:
+        """cos(q, k) of queries (B, D) with all keys: (B, M)."""
         return F.cosine_similarity(query[:, None], self.keys, dim=-1)
 
     def select(self, similarity: Tensor) -> Tensor:
@@ -157,48 +161,51 @@ class L2P(Method):
             chosen = winners.expand(len(similarity), -1)
         return chosen
 
-    def feature(self, embedded: Tensor, prompts: Tensor) -> Tensor:
+    def prompted(self, embedded: Tensor, prompts: Tensor) -> Tensor:
         """h (B, D) under the pool's `prompts` (B, N) of each picture."""
         # A look-up whose gradient, unlike that of indexing, is added up in a fixed order.
         rows = F.embedding(prompts, self.pool.flatten(1))
         by_segment = rows.view(*prompts.shape, *self.pool.shape[1:]).transpose(1, 2)
-        tokens = dict(zip(self.layers, by_segment.flatten(2, 3).unbind(1), strict=True))
-        encoded = self.backbone.encode(embedded, Prompts(tokens))
+        tokens = Prompts(dict(zip(self.layers, by_segment.flatten(2, 3).unbind(1), strict=True)))
         if self.config.readout == "cls":
-            return self.backbone.tap(encoded, self.config.feature)
+            return self.backbone.read(embedded, tokens, self.config.feature)
+        encoded = self.backbone.encode(embedded, tokens)
         added = encoded.shape[1] - embedded.shape[1]
         answers = encoded[:, self.backbone.n_prefix :][:, :added]
         if self.config.feature == "post_norm":
             answers = self.backbone.norm(answers)
         return answers.mean(1)
 
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+        """With pcl, N different `prompts` (B, N) for each picture, every set equally likely."""
+        draws = self.heads.draw(pictures, rng)
+        if self.config.pcl:
+            order = torch.rand(pictures, self.config.pool, generator=rng).argsort(1)
+            draws["prompts"] = order[:, : self.config.top_n]
+        return draws
+
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`, `pull` and, as far as switched on, `aux` and `ccl`.
 
         `ce` is over the classes of the current task. `pull` is 1 - cos(q, k), summed over the
         keys of a picture's prompts and averaged over the batch; it alone trains the keys.
         """
         with torch.no_grad():
-            embedded = self.backbone.embed(images)
-        similarity = self.similarity(embedded)
+            embedded = self.embed(images)
+        similarity = self.similarity(self.query(embedded))
         chosen = self.select(similarity)
-        losses = self.heads.losses(
-            self.feature(embedded, chosen),
-            lambda: self.feature(embedded, self._draw(len(images), rng).to(images.device)),
-            targets - self.known,
-            rng,
-        )
+        h = self.prompted(embedded, chosen)
+        drawn = self.prompted(embedded, draws["prompts"]) if self.config.pcl else h
+        losses = self.heads.losses(h, drawn, targets - self.known, draws)
         losses["pull"] = self.config.pull * (1 - similarity.gather(1, chosen)).sum(1).mean()
         return losses
 
-    def _draw(self, pictures: int, rng: torch.Generator) -> Tensor:
-        """N different prompts for each picture, every set equally likely: (pictures, N)."""
-        order = torch.rand(pictures, self.config.pool, generator=rng).argsort(1)
-        return order[:, : self.config.top_n]
+    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+        """h (B, D) under the prompts that each query selects."""
+        assert query is not None
+        return self.prompted(embedded, self.select(self.similarity(query)))
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
-        """Logits of all heads under each picture's prompts: (B, classes seen)."""
-        embedded = self.backbone.embed(images)
-        chosen = self.select(self.similarity(embedded))
-        logits: Tensor = self.heads(self.feature(embedded, chosen))
+    def answer(self, feature: Tensor) -> Tensor:
+        """Logits of all heads."""
+        logits: Tensor = self.heads(feature)
         return logits

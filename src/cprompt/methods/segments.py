@@ -57,4 +57,4 @@ def prompted_feature(
     `prompt` is (segments, L, D), shared by the batch, or (B, segments, L, D).
     """
     tokens = dict(zip(layers, prompt.unbind(-3), strict=True))
-    return backbone.tap(backbone.encode(embedded, Prompts(tokens)), "pre_norm")
+    return backbone.read(embedded, Prompts(tokens))

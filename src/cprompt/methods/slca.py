@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cprompt.backbone import FrozenViT, PromptableViT
-from cprompt.methods.base import Batches, Method, register
+from cprompt.methods.base import Batches, Draws, Method, register
 from cprompt.methods.gaussians import AlignmentConfig, ClassGaussians, align, task_of_class
 from cprompt.methods.heads import TaskHeads
 from cprompt.seeds import generator
@@ -76,24 +76,28 @@ class SLCA(Method):
         self.aligned_weight = self.aligned_weight.new_zeros(self.n_classes, self.backbone.dim)
         self.aligned_bias = self.aligned_bias.new_zeros(self.n_classes)
 
-    def feature(self, images: Tensor) -> Tensor:
-        """The class token (B, D) after the final norm of the backbone being trained."""
+    def embed(self, images: Tensor) -> Tensor:
+        """Tokens (B, N, D) that enter the first block of the backbone being trained."""
         self.tuned.precision = self.backbone.precision
-        feature: Tensor = self.tuned(images, tap="post_norm")
-        return feature
+        return self.tuned.embed(images)
 
-    def loss(self, images: Tensor, targets: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    def feature(
+        self, embedded: Tensor, query: Tensor | None = None, task: Tensor | None = None
+    ) -> Tensor:
+        """The class token (B, D) after the final norm of the backbone being trained."""
+        return self.tuned.read(embedded, tap="post_norm")
+
+    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`: cross-entropy over the classes of the current task only."""
-        return {
-            "ce": F.cross_entropy(self.heads.current(self.feature(images)), self._local(targets))
-        }
+        features = self.feature(self.embed(images))
+        return {"ce": F.cross_entropy(self.heads.current(features), self._local(targets))}
 
     def end_task(self, batches: Batches) -> None:
         """Keep the Gaussians of the task's classes, then align; one task needs no alignment."""
         moments = self.gaussians.moments(self.task_sizes[-1])
         with torch.no_grad():
             for images, targets in batches:
-                moments.add(self.feature(images), self._local(targets))
+                moments.add(self.feature(self.embed(images)), self._local(targets))
         self.gaussians.store(moments)
         self.aligned_weight = self.heads.weight.all().detach().clone()
         self.aligned_bias = self.heads.bias.all().detach().clone()
@@ -113,12 +117,11 @@ class SLCA(Method):
         """Freeze the task's head; the backbone goes on being trained."""
         self.heads.close()
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+    def answer(self, feature: Tensor) -> Tensor:
         """Logits (B, classes seen) of the aligned head; of the task heads while a task is open."""
-        h = self.feature(images)
         if self.heads.weight.current is None:
-            return F.linear(h, self.aligned_weight, self.aligned_bias)
-        logits: Tensor = self.heads(h)
+            return F.linear(feature, self.aligned_weight, self.aligned_bias)
+        logits: Tensor = self.heads(feature)
         return logits
 
     def parameter_groups(self) -> list[dict[str, Any]]:
