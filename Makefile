@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN_STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: test lint demo clean
+.PHONY: test lint demo benchmarks clean
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
@@ -16,6 +16,10 @@ lint: $(DEV_STAMP)
 
 demo: $(RUN_STAMP)
 	$(BIN)/cprompt demo
+
+# OPTIONS=--quick to see that they work; see benchmarks/README.md.
+benchmarks: $(RUN_STAMP)
+	$(BIN)/python -m benchmarks $(OPTIONS)
 
 # Leaves .venv, runs/ and demo/ in place.
 clean:

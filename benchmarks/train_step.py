@@ -1,0 +1,244 @@
+"""One training step of CPrompt: the released way against ours.
+
+    python -m benchmarks.train_step
+    python -m benchmarks.train_step --quick --device cpu
+
+The pictures are noise that stays on the device, as only arithmetic is timed; every contender meets
+the same draws. FLOP are those of benchmarks/work.py: for ours, the least a step can do. What the
+step needs of memory is measured by benchmarks/memory.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import torch
+
+from benchmarks import common
+from benchmarks.common import Call, matmul_rate
+from benchmarks.released import ReleasedCPrompt
+from benchmarks.work import Work, count_work
+from cprompt.backbone import FrozenViT, Precision, load_backbone
+from cprompt.learner import Learner, Seeds, TrainingConfig, pick_device
+from cprompt.methods import Method, create_method
+from cprompt.methods.segments import SegmentsConfig, place
+from cprompt.seeds import generator
+from cprompt.stepping import Acceleration
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step that is timed: the last of `tasks` tasks of `classes` classes each."""
+
+    device: str
+    backbone: str = "vit_base_patch16_224"
+    weights: str = "random:0"
+    image_size: int | None = None
+    batch: int = 16
+    tasks: int = 10
+    classes: int = 20
+    length: int = 50
+
+    def load(self) -> FrozenViT:
+        """The frozen model, on the device."""
+        backbone = load_backbone(self.backbone, self.weights, self.image_size)
+        return backbone.to(self.device)
+
+    def layers(self, backbone: FrozenViT) -> tuple[int, ...]:
+        """The blocks before which prompts join."""
+        return place(SegmentsConfig(self.length), backbone)
+
+    def pictures(self, backbone: FrozenViT) -> tuple[torch.Tensor, torch.Tensor]:
+        """A batch of the last task: noise in [0, 1], and arrival positions."""
+        rng = generator(0)
+        images = torch.rand(self.batch, 3, *backbone.image_size, generator=rng)
+        targets = torch.randint(self.classes, (self.batch,), generator=rng)
+        return images.to(self.device), (targets + self.known).to(self.device)
+
+    @property
+    def known(self) -> int:
+        """Classes of the tasks before the last."""
+        return (self.tasks - 1) * self.classes
+
+    def work(self) -> Work:
+        """FLOP of the passes."""
+        backbone = self.load()
+        return count_work(backbone.vit, self.layers(backbone), self.length)
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """The options of every benchmark that has a step's sizes; see `chosen`."""
+    options = common.parser(description)
+    options.add_argument("--backbone", help="timm name (default: ViT-B/16; ViT-Ti/16 with --quick)")
+    options.add_argument("--weights", default="random:0", help="file, or random:SEED (default)")
+    options.add_argument("--image-size", type=int, help="pixels (default: the backbone's)")
+    options.add_argument("--batch", type=int, help="pictures a batch")
+    options.add_argument("--tasks", type=int, default=10, help="the task measured (default: 10)")
+    options.add_argument("--classes", type=int, default=20, help="classes a task (default: 20)")
+    options.add_argument("--length", type=int, default=50, help="tokens a segment (default: 50)")
+    return options
+
+
+def chosen(
+    given: argparse.Namespace, device: torch.device, batch: int = 16, small: bool = False
+) -> Step:
+    """The sizes given; where they are not, `batch` and ViT-B/16, or, if `small`, ViT-Ti/16."""
+    usual = "vit_tiny_patch16_224" if given.quick or small else "vit_base_patch16_224"
+    return Step(
+        device=str(device),
+        backbone=given.backbone or usual,
+        weights=given.weights,
+        image_size=given.image_size,
+        batch=given.batch or (4 if given.quick else batch),
+        tasks=given.tasks,
+        classes=given.classes,
+        length=given.length,
+    )
+
+
+# --- contenders: each builds its model at the last task and gives back its step ------------------
+
+
+def released_model(step: Step, backbone: FrozenViT) -> ReleasedCPrompt:
+    """The released method with the last task open."""
+    model = ReleasedCPrompt(
+        backbone.vit,
+        [step.classes] * step.tasks,
+        step.length,
+        step.layers(backbone),
+    )
+    for _ in range(step.tasks):
+        model.begin_task()
+    return model
+
+
+def our_method(step: Step) -> Method:
+    """Our method with the last task open."""
+    method = create_method("cprompt", step.load(), {"length": step.length})
+    rng = generator(0)
+    for task in range(step.tasks):
+        if task:
+            method.close_task()
+        method.begin_task(step.classes, rng)
+    return method.to(step.device)
+
+
+def our_learner(step: Step, precision: Precision, accelerate: Acceleration) -> Learner:
+    """The learner of a run, ready for the first step of the last task."""
+    learner = Learner(
+        our_method(step),
+        TrainingConfig(batch_size=step.batch, precision=precision),
+        Seeds(),
+        torch.device(step.device),
+        accelerate=accelerate,
+    )
+    learner.restore_optimizer({})
+    return learner
+
+
+def released(step: Step) -> Call:
+    """The released step."""
+    backbone = step.load()
+    model = released_model(step, backbone)
+    images, targets = step.pictures(backbone)
+    number = 0
+
+    def take() -> None:
+        nonlocal number
+        model.step(images, targets, generator(1, 0, 0, number))
+        number += 1
+
+    return take
+
+
+def ours(step: Step, precision: Precision, accelerate: Acceleration) -> Call:
+    """The step of a run: what the learner does with one batch."""
+    learner = our_learner(step, precision, accelerate)
+    return partial(learner.step, *step.pictures(learner.method.backbone))
+
+
+RELEASED = "released, fp32"
+
+
+def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callable[[Step], Call]]:
+    """All ways to take a step on this kind of device, without the compiled one if not wanted."""
+    found: dict[str, Callable[[Step], Call]] = {
+        RELEASED: released,
+        "ours, fp32": partial(ours, precision="fp32", accelerate="none"),
+        "ours, bf16": partial(ours, precision="bf16", accelerate="none"),
+    }
+    if device.type == "cuda":
+        found["ours, bf16, graphs"] = partial(ours, precision="bf16", accelerate="graphs")
+        if compiled:
+            found["ours, bf16, compile"] = partial(ours, precision="bf16", accelerate="compile")
+    return found
+
+
+# --- the benchmark ------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print, write."""
+    given = parser(__doc__).parse_args(argv)
+    device = pick_device(given.device)
+    seen = common.hardware(device)
+    step = chosen(given, device)
+
+    takes = {name: build(step) for name, build in contenders(device).items()}
+    rounds = common.rounds(device, given.quick)
+    timings = common.interleave(takes, device, rounds)
+    work = step.work()
+    least = work.least(step.batch, step.tasks)
+    rate = matmul_rate(device) if device.type == "cuda" else None
+    limit = least / rate if rate else None
+
+    rows, results = [], {}
+    base_time = timings[RELEASED].median
+    for name, timing in timings.items():
+        flop = work.released(step.batch, step.tasks) if name == RELEASED else least
+        faster = base_time / timing.median
+        results[name] = {
+            "seconds": asdict(timing),
+            "times_released": faster,
+            "flop": flop,
+            "times_limit": timing.median / limit if limit else None,
+        }
+        row = {
+            "step": name,
+            "ms": f"{1e3 * timing.median:.2f}",
+            "spread": common.spread(timing),
+            "faster": f"{faster:.2f}×",
+            "TFLOP": f"{flop / 1e12:.3f}",
+            "TFLOP/s": f"{flop / 1e12 / timing.median:.2f}",
+        }
+        if limit:
+            row["limit"] = f"{timing.median / limit:.2f}×"
+        rows.append(row)
+
+    notes = ["faster: against the released step; spread: half of highest - lowest."]
+    if rate and limit:
+        notes.append(
+            f"limit: the least work, {least / 1e12:.3f} TFLOP, at this card's measured bf16 matmul "
+            f"rate of {rate / 1e12:.0f} TFLOP/s takes {1e3 * limit:.2f} ms."
+        )
+    title = (
+        f"Training step: {step.backbone}, batch {step.batch}, task {step.tasks} of "
+        f"{step.classes} classes each"
+    )
+    common.show(title, rows, seen, notes)
+    result = {
+        "settings": asdict(step),
+        "rounds": asdict(rounds),
+        "contenders": results,
+        "least_flop": least,
+        "matmul_flop_per_second": rate,
+        "limit_seconds": limit,
+    }
+    print(f"Written: {common.save('train_step', seen, result, given.out)}")
+
+
+if __name__ == "__main__":
+    main()

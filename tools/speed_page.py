@@ -1,0 +1,186 @@
+"""Put the committed benchmark results into docs/speed.md.
+
+    python tools/speed_page.py
+
+Every block between `<!-- NAME -->` and `<!-- end -->` is made anew from results/; the text around
+it is left alone. The tests check that the page has what the results say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "speed.md"
+RESULTS = ROOT / "results"
+
+Result = Mapping[str, Any]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def seen(result: Result) -> str:
+    hardware = result["hardware"]
+    where = hardware["device"] if hardware["device"] != "cpu" else hardware["processor"]
+    cores = "" if hardware["device"] != "cpu" else f", {hardware['threads']} threads"
+    return f"{where}{cores}, torch {hardware['torch']}, timm {hardware['timm']}"
+
+
+def train_step(result: Result) -> str:
+    limit = result["limit_seconds"]
+    head = ["step", "ms", "× released", *(["× matmul limit"] if limit else [])]
+    rows = []
+    for name, each in result["contenders"].items():
+        row = [name, f"{1e3 * each['seconds']['median']:.1f}", f"{each['times_released']:.2f}"]
+        rows.append([*row, *([f"{each['times_limit']:.2f}"] if limit else [])])
+    step = result["settings"]
+    sizes = f"{step['backbone']}, batch {step['batch']}, task {step['tasks']}"
+    return table(head, rows) + f"\n{sizes}; {seen(result)}.\n"
+
+
+def predict(result: Result) -> str:
+    rows = [
+        [
+            name,
+            f"{each['images_per_second']:.0f}"
+            if each["images_per_second"] >= 100
+            else f"{each['images_per_second']:.1f}",
+            f"{each['times_released']:.2f}",
+            f"{each['times_timm_fp32']:.2f}",
+        ]
+        for name, each in result["contenders"].items()
+    ]
+    head = ["prediction", "images/s", "× released", "× timm, fp32"]
+    step = result["settings"]
+    return table(head, rows) + f"\n{step['backbone']}, batch {step['batch']}; {seen(result)}.\n"
+
+
+def epoch(result: Result) -> str:
+    rows = []
+    for name, each in result["pipelines"].items():
+        later = each["later"]
+        shares = [f"{100 * later[key]:.1f} %" for key in ("device_waits", "host_waits")]
+        seconds = [f"{each['first_seconds']:.2f}", f"{later['seconds']:.2f}"]
+        rows.append([name, *seconds, f"{later['images_per_second']:.0f}", *shares])
+    head = ["pictures by", "first epoch, s", "later, s", "images/s", "device waits", "host waits"]
+    step, source = result["settings"], "drawn" if result["settings"]["drawn"] else "real"
+    what = f"{result['pictures']} {source} JPEGs, {step['backbone']}, batch {step['batch']}"
+    return table(head, rows) + f"\n{what}; {seen(result)}.\n"
+
+
+def evaluate(result: Result) -> str:
+    rows = []
+    for each in result["streams"]:
+        ours, scratch = each["ours"], each["scratch"]
+        rows.append(
+            [
+                str(each["tasks"]),
+                f"{ours['passes_per_picture']:.2f}",
+                f"{scratch['passes_per_picture']:.1f}",
+                f"{ours['seconds']:.1f}",
+                f"{scratch['seconds']:.1f}",
+                f"{scratch['seconds'] / ours['seconds']:.1f}",
+            ]
+        )
+    head = ["tasks", "passes a picture", "from scratch", "s", "from scratch, s", "× faster"]
+    return table(head, rows) + f"\n{seen(result)}.\n"
+
+
+def memory(result: Result) -> str:
+    rows = [
+        [f"{what}: {name}", f"{each['bytes'] / 1e6:.0f}", f"{each['of_released']:.2f}"]
+        for what, contenders in result["peaks"].items()
+        for name, each in contenders.items()
+    ]
+    step = result["settings"]
+    head = ["peak memory", "MB", "× released"]
+    return table(head, rows) + f"\n{step['backbone']}, batch {step['batch']}; {seen(result)}.\n"
+
+
+def cars(records: Sequence[Result]) -> str:
+    rows = []
+    for record in records:
+        tasks, epochs = len(record["stream"]["sizes"]), record["config"]["training"]["epochs"]
+        seconds, test = record["seconds"], record["pictures"]["test"]
+        passes = sum(record["test_passes"].values()) / test
+        rows.append(
+            [
+                f"{tasks} tasks, {epochs} epochs",
+                f"{record['summary']['last_accuracy']:.2f}",
+                f"{record['summary']['average_accuracy']:.2f}",
+                *(f"{seconds[part]:.0f}" for part in ("preparation", "training", "evaluation")),
+                f"{100 * seconds['waiting'] / seconds['training']:.0f} %",
+                f"{passes:.2f}",
+                str(1 + tasks),
+            ]
+        )
+    head = ["Split Stanford Cars", "Last-acc", "Avg-acc", "preparation, s", "training, s"]
+    head += ["evaluation, s", "host waits", "passes a picture", "from scratch"]
+    first = records[0]
+    where = f"{first['environment']['gpu']}, torch {first['environment']['torch']}"
+    return table(head, rows) + f"\n{first['backbone']['name']}, bf16; {where}.\n"
+
+
+def precision(records: Sequence[Result]) -> str:
+    by_order: dict[int, dict[str, float]] = {}
+    for record in records:
+        order = record["config"]["seeds"]["order"]
+        kind = record["config"]["training"]["precision"]
+        by_order.setdefault(order, {})[kind] = record["summary"]["last_accuracy"]
+    rows = [
+        [
+            str(order),
+            f"{each['fp32']:.2f}",
+            f"{each['bf16']:.2f}",
+            f"{each['bf16'] - each['fp32']:+.2f}",
+        ]
+        for order, each in sorted(by_order.items())
+    ]
+    head = ["class order", "fp32", "bf16", "difference"]
+    first = records[0]
+    hardware = first["environment"]
+    where = hardware.get("gpu", hardware["cpu"])
+    what = f"{first['config']['benchmark']}, {first['backbone']['name']}"
+    return table(head, rows) + f"\nLast-acc, {what}; {where}, torch {hardware['torch']}.\n"
+
+
+BENCHMARKS: dict[str, Callable[[Any], str]] = {
+    "train_step": train_step,
+    "predict": predict,
+    "epoch": epoch,
+    "evaluate": evaluate,
+    "memory": memory,
+}
+
+
+def block(name: str) -> str:
+    """The table of `MACHINE/BENCHMARK`, or of all records in `records/FOLDER`."""
+    first, _, second = name.partition("/")
+    if first == "records":
+        files = sorted((RESULTS / second).glob("*.json"))
+        return {"speed/cars": cars, "speed/precision": precision}[second](
+            [json.loads(file.read_text()) for file in files]
+        )
+    result = json.loads((RESULTS / "benchmarks" / first / f"{second}.json").read_text())
+    return BENCHMARKS[second](result)
+
+
+def render(page: str) -> str:
+    """The page with every block made anew."""
+    return re.sub(
+        r"(<!-- (\S+/\S+) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}\n{block(found[2])}\n{found[3]}",
+        page,
+        flags=re.DOTALL,
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text()))
