@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import platform
 import re
@@ -186,21 +187,31 @@ def matmul_rate(device: torch.device, size: int = 8192) -> float:
 
 
 def peak_memory(call: Call, device: torch.device) -> int | None:
-    """Bytes at the highest point of `call`, run in a process of its own; None if unknown.
+    """Bytes at the highest point of `call` above those before it; None if unknown.
 
     `call` builds what it needs, so model weights count. On CUDA it is what PyTorch's allocator
-    handed out; on a CPU how far the process grew, which Linux alone tells. `call` must be
-    picklable.
+    handed out; on a CPU how far a process of its own grew, which Linux alone tells. `call` must
+    be picklable.
     """
+    if device.type == "cuda":
+        return _peak_allocated(call, device)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(_peak, call, device).result()
+
+
+def _peak_allocated(call: Call, device: torch.device) -> int:
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def _peak(call: Call, device: torch.device) -> int | None:
     before = _resident("VmRSS")
     call()
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
     after = _resident("VmHWM")
     return None if before is None or after is None or device.type != "cpu" else after - before
 

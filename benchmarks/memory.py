@@ -3,9 +3,9 @@
     python -m benchmarks.memory
     python -m benchmarks.memory --quick --device cpu
 
-Each is measured in a process of its own that builds the model, so the weights count: twice for
-ours in bf16, which keeps the matrices in both precisions. Compiled steps are left out, as starting
-them takes long; they allocate no more than the recorded ones (graphs).
+Each builds its model, so the weights count: twice for ours in bf16, which keeps the matrices in
+both precisions. On a CPU each is measured in a process of its own. Compiled steps are left out, as
+starting them takes long.
 """
 
 from __future__ import annotations

@@ -88,3 +88,12 @@ def test_links_inside_the_repository_lead_somewhere(page: str) -> None:
     for link in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
         if not link.startswith("http"):
             assert (path.parent / link).exists(), f"{page}: {link}"
+
+
+def test_the_speed_page_shows_the_committed_results() -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    import speed_page
+
+    page = speed_page.PAGE.read_text(encoding="utf-8")
+    assert page.count("<!-- end -->") >= 8
+    assert speed_page.render(page) == page

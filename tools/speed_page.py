@@ -19,6 +19,7 @@ PAGE = ROOT / "docs" / "speed.md"
 RESULTS = ROOT / "results"
 
 Result = Mapping[str, Any]
+PARTS = ("preparation", "training", "evaluation")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -35,10 +36,15 @@ def seen(result: Result) -> str:
 
 def train_step(result: Result) -> str:
     limit = result["limit_seconds"]
-    head = ["step", "ms", "× released", *(["× matmul limit"] if limit else [])]
+    head = ["step", "TFLOP", "ms", "× released", *(["× matmul limit"] if limit else [])]
     rows = []
     for name, each in result["contenders"].items():
-        row = [name, f"{1e3 * each['seconds']['median']:.1f}", f"{each['times_released']:.2f}"]
+        row = [
+            name,
+            f"{each['flop'] / 1e12:.2f}",
+            f"{1e3 * each['seconds']['median']:.1f}",
+            f"{each['times_released']:.2f}",
+        ]
         rows.append([*row, *([f"{each['times_limit']:.2f}"] if limit else [])])
     step = result["settings"]
     sizes = f"{step['backbone']}, batch {step['batch']}, task {step['tasks']}"
@@ -115,14 +121,15 @@ def cars(records: Sequence[Result]) -> str:
                 f"{tasks} tasks, {epochs} epochs",
                 f"{record['summary']['last_accuracy']:.2f}",
                 f"{record['summary']['average_accuracy']:.2f}",
-                *(f"{seconds[part]:.0f}" for part in ("preparation", "training", "evaluation")),
+                *(f"{seconds[part]:.0f}" for part in PARTS),
+                f"{sum(seconds[part] for part in PARTS):.0f}",
                 f"{100 * seconds['waiting'] / seconds['training']:.0f} %",
                 f"{passes:.2f}",
                 str(1 + tasks),
             ]
         )
     head = ["Split Stanford Cars", "Last-acc", "Avg-acc", "preparation, s", "training, s"]
-    head += ["evaluation, s", "host waits", "passes a picture", "from scratch"]
+    head += ["evaluation, s", "all, s", "host waits", "passes a picture", "from scratch"]
     first = records[0]
     where = f"{first['environment']['gpu']}, torch {first['environment']['torch']}"
     return table(head, rows) + f"\n{first['backbone']['name']}, bf16; {where}.\n"

@@ -37,7 +37,22 @@ def _options(
 
 
 # Each of these registers its command.
-from cprompt.cli import cache, demo, doctor, lists, run, show, table  # noqa: E402, F401
+from cprompt.cli import (  # noqa: E402, F401
+    cache,
+    demo,
+    doctor,
+    draw,
+    evaluate,
+    export,
+    learn,
+    lists,
+    model,
+    predict,
+    run,
+    serve,
+    show,
+    table,
+)
 
 
 def main() -> None:

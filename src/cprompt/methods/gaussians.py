@@ -26,10 +26,6 @@ Covariance = Literal["full", "variance"]
 RIDGE = 1e-4
 """Added to every variance before sampling, as both papers' code does."""
 
-PRIOR = 40.0
-"""Pictures' worth of trust in features that spread alike in all directions, where classes share a
-covariance: it rules with few pictures and is forgotten with many."""
-
 
 @dataclass(frozen=True)
 class AlignmentConfig:
@@ -189,18 +185,21 @@ class SharedGaussians(nn.Module):
     def frame(self) -> tuple[Tensor, Tensor]:
         """m (D,), the middle of all class means, and L (D, D), lower triangular, with LLᵀ = Σ.
 
-        In float64 on the CPU. Σ = (S + νσ²I) / (f + ν), with S the scatter, f = pictures - classes
-        its degrees of freedom, σ² = tr S / (f D) and ν = `PRIOR`. Where no class has two pictures
-        that differ the spread is unknown, and Σ is I.
+        In float64 on the CPU. Σ is the covariance within classes, shrunk towards one that is
+        alike in all directions by as much as the number of pictures calls for (`shrinkage`).
+        Where no class has two pictures that differ the spread is unknown, and Σ is I.
         """
         mean, scatter = self.mean.double().cpu(), self.scatter.double().cpu()
         freedom = int((self.count - 1).clamp(min=0).sum())
-        variance = float(scatter.trace()) / (max(freedom, 1) * self.dim)
         identity = torch.eye(self.dim, dtype=torch.float64)
+        variance = scatter.trace() / (max(freedom, 1) * self.dim)
         if variance == 0:
             return mean.mean(0), identity
-        covariance = (scatter + PRIOR * variance * identity) / (freedom + PRIOR)
-        return mean.mean(0), torch.linalg.cholesky(covariance)
+        covariance = scatter / freedom
+        share = shrinkage(covariance, freedom)
+        return mean.mean(0), torch.linalg.cholesky(
+            (1 - share) * covariance + share * variance * identity
+        )
 
     def discriminant(self) -> tuple[Tensor, Tensor]:
         """The linear head (C, D), (C,) of Gaussians with these means, this Σ and equal priors.
@@ -212,6 +211,20 @@ class SharedGaussians(nn.Module):
         weight = torch.cholesky_solve(apart.T, root).T
         bias = -0.5 * (weight * apart).sum(1) - weight @ centre
         return weight.to(self.mean), bias.to(self.mean)
+
+
+def shrinkage(covariance: Tensor, freedom: int) -> float:
+    """How much of a covariance S (D, D) with so many degrees of freedom n to give up for tr(S)/D I.
+
+    ((1 - 2/D) tr S² + tr² S) / ((n + 1 - 2/D) (tr S² - tr² S / D)), at most 1: what comes nearest
+    to the true covariance where features are Gaussian ("oracle approximating shrinkage", Chen,
+    Wiesel, Eldar, Hero 2010).
+    """
+    D = len(covariance)
+    squares, trace = float(covariance.square().sum()), float(covariance.trace())
+    gain = (1 - 2 / D) * squares + trace**2
+    loss = (freedom + 1 - 2 / D) * (squares - trace**2 / D)
+    return min(1.0, gain / loss) if loss > 0 else 1.0
 
 
 class GaussianKeys(nn.Module):

@@ -1,0 +1,316 @@
+"""`cprompt serve` under load on loopback, while it learns: throughput, latency, and every answer.
+
+    python -m benchmarks.serve_load
+    python -m benchmarks.serve_load --clients 300 --seconds 20 --limits.max_waiting 100
+
+Clients ask about one photo at a time, again and again; meanwhile one learning job after another
+teaches a new class. Every answer is compared with what the library says for that photo and that
+version of the model. Options that are not its own go to `cprompt serve`. Ends with an error if an
+answer was wrong or missing, a job was lost, or a status was neither 200 nor 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from benchmarks import common
+from benchmarks.pictures import draw_jpegs
+from cprompt import UNKNOWN, ContinualClassifier
+from cprompt.learner import pick_device
+
+PER_CLASS = 12
+ASKED_PER_CLASS = 4
+KNOWN = 5
+TOLERANCE = 1e-4
+BOUNDARY = "photo-after-photo"
+
+
+Answer = tuple[int, str, str, float]
+"""Number of the photo, version of the model, label, probability."""
+
+
+@dataclass
+class Seen:
+    """What clients were told, and how long it took."""
+
+    answers: list[Answer] = field(default_factory=list)
+    statuses: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = common.parser(__doc__)
+    options.add_argument("--clients", type=int, default=200)
+    options.add_argument("--seconds", type=float, default=60.0)
+    given, for_service = options.parse_known_args(argv)
+    if given.quick:
+        given.clients, given.seconds = min(given.clients, 20), min(given.seconds, 5.0)
+    device = pick_device(given.device)
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(Path(folder), str(device), given.clients, given.seconds, for_service)
+    seen = common.hardware(device)
+    latency, statuses = result["latency_seconds"], result["statuses"]
+    rows = [
+        {
+            "clients": str(given.clients),
+            "answers a second": f"{result['answers_a_second']:.0f}",
+            "p50": f"{1000 * latency['p50']:.0f} ms",
+            "p99": f"{1000 * latency['p99']:.0f} ms",
+            "photos a pass": f"{result['photos_a_pass']:.1f}",
+            "statuses": ", ".join(f"{n} x {s}" for s, n in statuses.items()),
+            "wrong": str(result["wrong"]),
+            "jobs done": f"{result['jobs_done']} of {result['jobs']}",
+        }
+    ]
+    common.show(f"cprompt serve, {given.seconds:g} s, learning meanwhile", rows, seen)
+    common.save("serve_load", seen, result, given.out)
+    faults = [status for status in statuses if status not in ("200", "503")]
+    if result["wrong"] or faults or result["jobs_done"] < result["jobs"]:
+        raise SystemExit(
+            f"{result['wrong']} wrong answers, statuses {dict(statuses)}, "
+            f"{result['jobs_done']} of {result['jobs']} jobs done"
+        )
+
+
+def measure(
+    folder: Path, device: str, clients: int, seconds: float, for_service: Sequence[str]
+) -> dict[str, Any]:
+    """Make photos and a model, serve it, load it, and check what came back."""
+    draw_jpegs(folder / "photos", KNOWN + 20, PER_CLASS + ASKED_PER_CLASS)
+    classes = sorted(p for p in (folder / "photos").iterdir())
+    photos = {c.name: sorted(c.iterdir()) for c in classes}
+    names = list(photos)
+    asked = [p for name in names[: KNOWN + 3] for p in photos[name][PER_CLASS:]]
+    model = folder / "model"
+    first = ContinualClassifier(device=device)
+    first.learn([(p, name) for name in names[:KNOWN] for p in photos[name][:PER_CLASS]])
+    first.save(model)
+    expected = {first.model: right_answers(first, asked)}
+    lessons = [zipped(name, photos[name][:PER_CLASS]) for name in names[KNOWN:]]
+    with serving(model, device, for_service) as url:
+        where = urlsplit(url)
+        assert where.hostname is not None
+        assert where.port is not None
+        seen, jobs = asyncio.run(
+            load((where.hostname, where.port), asked, lessons, clients, seconds, model, expected)
+        )
+        passes = metric(url, "cprompt_batch_pictures_count")
+        pictures = metric(url, "cprompt_batch_pictures_sum")
+    return {
+        "clients": clients,
+        "seconds": seconds,
+        "answers_a_second": seen.statuses["200"] / seconds,
+        "latency_seconds": {
+            f"p{q}": float(np.percentile(seen.seconds, q)) for q in (50, 90, 99, 100)
+        },
+        "statuses": dict(sorted(seen.statuses.items())),
+        "answers": len(seen.answers),
+        "wrong": sum(not is_right(answer, expected) for answer in seen.answers),
+        "versions": len(expected),
+        "photos_a_pass": pictures / passes,
+        "jobs": len(jobs),
+        "jobs_done": sum(job["state"] == "done" for job in jobs),
+        "photo": "JPEG, 500 x 375 pixels, about 90 kB",
+    }
+
+
+@dataclass(frozen=True)
+class Right:
+    """What the library says of a photo; more than one label where rounding decides."""
+
+    labels: set[str]
+    probability: float
+
+
+def right_answers(classifier: ContinualClassifier, photos: Sequence[Path]) -> list[Right]:
+    answers = []
+    for found in classifier.explain(list(photos)):
+        best = {n for n, p in found.ranking if found.probability - p < TOLERANCE}
+        margin = found.probability - classifier.threshold_
+        labels = (best if margin > -TOLERANCE else set()) | (
+            {UNKNOWN} if margin < TOLERANCE else set()
+        )
+        answers.append(Right(labels, found.probability))
+    return answers
+
+
+def is_right(answer: Answer, expected: Mapping[str, Sequence[Right]]) -> bool:
+    photo, version, label, probability = answer
+    if version not in expected:
+        return False
+    right = expected[version][photo]
+    return label in right.labels and abs(probability - right.probability) < TOLERANCE
+
+
+# --- the service --------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(model: Path, device: str, options: Sequence[str]) -> Iterator[str]:
+    """The address of `cprompt serve` in a process of its own."""
+    code = "from cprompt.cli import main; main()"
+    command = [sys.executable, "-c", code, "serve", str(model), "--port", "0", "--device", device]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("serving"):
+            raise SystemExit("the service did not start")
+        try:
+            yield line.split()[-1]
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def metric(url: str, name: str) -> float:
+    """A number from /metrics."""
+    where = urlsplit(url)
+    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async def read() -> bytes:
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+        try:
+            return (await exchange(reader, writer, request))[1]
+        finally:
+            writer.close()
+
+    found = re.search(rf"^{name} (\S+)$", asyncio.run(read()).decode(), re.MULTILINE)
+    assert found, f"{name} is not in /metrics"
+    return float(found[1])
+
+
+# --- the clients --------------------------------------------------------------------------------
+
+
+async def load(
+    where: tuple[str, int],
+    asked: Sequence[Path],
+    lessons: Sequence[bytes],
+    clients: int,
+    seconds: float,
+    model: Path,
+    expected: dict[str, list[Right]],
+) -> tuple[Seen, list[dict[str, Any]]]:
+    """Ask and teach until the time is over; `expected` gets the answers of every new version."""
+    seen = Seen()
+    requests = [post("/v1/predict?top=2", "image/jpeg", photo.read_bytes()) for photo in asked]
+    end = time.monotonic() + seconds
+    asking = [
+        asyncio.create_task(ask(where, requests, start, end, seen)) for start in range(clients)
+    ]
+    jobs = await teach(where, lessons, end, model, asked, expected)
+    await asyncio.gather(*asking)
+    return seen, jobs
+
+
+async def ask(
+    where: tuple[str, int], requests: Sequence[bytes], start: int, end: float, seen: Seen
+) -> None:
+    """One client, on one connection as long as it holds."""
+    at = start
+    connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    while time.monotonic() < end:
+        at = (at + 1) % len(requests)
+        began = time.perf_counter()
+        try:
+            connection = connection or await asyncio.open_connection(*where)
+            status, body, stays = await exchange(*connection, requests[at])
+        except (OSError, asyncio.IncompleteReadError) as error:
+            seen.statuses[type(error).__name__] += 1
+            connection = None
+            continue
+        seen.statuses[str(status)] += 1
+        if not stays:
+            connection[1].close()
+            connection = None
+        if status == 200:
+            seen.seconds.append(time.perf_counter() - began)
+            answer = json.loads(body)
+            (found,) = answer["predictions"]
+            seen.answers.append((at, answer["model"], found["label"], found["probability"]))
+        else:
+            await asyncio.sleep(0.2)
+    if connection:
+        connection[1].close()
+
+
+async def teach(
+    where: tuple[str, int],
+    lessons: Sequence[bytes],
+    end: float,
+    model: Path,
+    asked: Sequence[Path],
+    expected: dict[str, list[Right]],
+) -> list[dict[str, Any]]:
+    """One learning job after another; the last one may end after the time is over."""
+    jobs: list[dict[str, Any]] = []
+    reader, writer = await asyncio.open_connection(*where)
+    for lesson in lessons:
+        if time.monotonic() > end:
+            break
+        status, body, _ = await exchange(reader, writer, lesson)
+        assert status == 202, body
+        job = json.loads(body)
+        while not job["finished"]:
+            await asyncio.sleep(0.2)
+            request = f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            job = json.loads((await exchange(reader, writer, request.encode()))[1])
+        jobs.append(job)
+        learnt = await asyncio.to_thread(ContinualClassifier.load, model, device="cpu")
+        expected[learnt.model] = await asyncio.to_thread(right_answers, learnt, asked)
+    writer.close()
+    return jobs
+
+
+def post(path: str, kind: str, body: bytes) -> bytes:
+    """A whole request."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def zipped(name: str, photos: Sequence[Path]) -> bytes:
+    """A request to learn these photos as one class."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for photo in photos:
+            archive.write(photo, f"{name}/{photo.name}")
+    head = (
+        f"--{BOUNDARY}\r\nContent-Disposition: form-data; name=archive; filename=photos.zip\r\n\r\n"
+    )
+    body = head.encode() + buffer.getvalue() + f"\r\n--{BOUNDARY}--\r\n".encode()
+    return post("/v1/learn", f"multipart/form-data; boundary={BOUNDARY}", body)
+
+
+async def exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+) -> tuple[int, bytes, bool]:
+    """Status, body, and whether the connection can be used again."""
+    writer.write(request)
+    await writer.drain()
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    length = re.search(r"\ncontent-length: (\d+)", head)
+    assert length, head
+    body = await reader.readexactly(int(length[1]))
+    return int(head.split(" ", 2)[1]), body, "\nconnection: close" not in head
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Probabilities that mean what they say: temperature, threshold and how well both hold.
+
+A name may have several positions, one for each batch that it came with; its probability is the sum
+over them. Pure functions of logits (n, C) and numbers; everything is float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+COLDEST, HOTTEST = 0.01, 100.0
+"""Between these a temperature is looked for."""
+BINS = 10
+"""Bins of equal width in which confidence is compared with accuracy."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Photos whose top probability lies in (low, high], the first bin's in [0, high].
+
+    `confidence` is their mean top probability, `accuracy` the share answered right; 0 without
+    photos.
+    """
+
+    low: float
+    high: float
+    photos: int
+    confidence: float
+    accuracy: float
+
+
+def name_probabilities(
+    logits: NDArray[np.floating], name_of: Ints, n_names: int, temperature: float
+) -> Floats:
+    """Softmax of logits (n, C) / temperature, summed over the positions of each name: (n, names).
+
+    `name_of` (C,) says whose position each is. Row by row the same, whatever the other rows are.
+    """
+    scaled = logits.astype(np.float64) / temperature
+    scaled = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    scaled /= scaled.sum(axis=1, keepdims=True)
+    summed = np.zeros((n_names, len(logits)))
+    np.add.at(summed, name_of, scaled.T)
+    return np.ascontiguousarray(summed.T)
+
+
+def negative_log_likelihood(
+    logits: NDArray[np.floating], names: Ints, name_of: Ints, n_names: int, temperature: float
+) -> float:
+    """Mean over photos of the cross-entropy with the smoothed truth.
+
+    The true name, `names` (n,), is given 1 - 1/(n + 2), the others share the rest. As in Platt's
+    scaling: without it a handful of photos that are all answered right would ask for certainty.
+    """
+    p = np.log(name_probabilities(logits, name_of, n_names, temperature).clip(min=1e-300))
+    right = p[np.arange(len(p)), names]
+    if n_names == 1:
+        return float(-right.mean())
+    doubt = 1 / (len(p) + 2)
+    wrong = (p.sum(axis=1) - right) / (n_names - 1)
+    return float(-((1 - doubt) * right + doubt * wrong).mean())
+
+
+def fit_temperature(
+    logits: NDArray[np.floating], names: Ints, name_of: Ints, n_names: int
+) -> float:
+    """The temperature of least `negative_log_likelihood`; 1 where it makes no difference.
+
+    A grid of logarithms, then golden sections around its best point: nothing is random and no
+    slope can mislead it.
+    """
+    if n_names < 2:
+        return 1.0
+
+    def loss(log_t: float) -> float:
+        return negative_log_likelihood(logits, names, name_of, n_names, math.exp(log_t))
+
+    grid = np.linspace(math.log(COLDEST), math.log(HOTTEST), 41).tolist()
+    best = min(range(len(grid)), key=lambda i: loss(grid[i]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    ratio = (math.sqrt(5) - 1) / 2
+    while high - low > 1e-4:
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, b) if loss(a) < loss(b) else (a, high)
+    return math.exp((low + high) / 2)
+
+
+def fit_threshold(top: Floats, accept: float) -> float:
+    """The largest top probability that leaves a share of `accept` or more at or above it.
+
+    `top` (n,) are those of photos that should be accepted; the (1 - accept) quantile, taken at a
+    photo, never between two.
+    """
+    return float(np.quantile(top, 1 - accept, method="lower"))
+
+
+def reliability(top: Floats, right: NDArray[np.bool_], bins: int = BINS) -> list[Bin]:
+    """Confidence against accuracy, in bins of equal width over [0, 1]; all bins, empty ones too."""
+    at = (np.ceil(top * bins).astype(np.int64) - 1).clip(0, bins - 1)
+    found = []
+    for i in range(bins):
+        inside = at == i
+        n = int(inside.sum())
+        confidence = float(top[inside].mean()) if n else 0.0
+        accuracy = float(right[inside].mean()) if n else 0.0
+        found.append(Bin(i / bins, (i + 1) / bins, n, confidence, accuracy))
+    return found
+
+
+def expected_calibration_error(bins: Sequence[Bin]) -> float:
+    """Σ (photos in bin / photos) |accuracy - confidence|; 0 without photos."""
+    photos = sum(b.photos for b in bins)
+    gaps = sum(b.photos * abs(b.accuracy - b.confidence) for b in bins)
+    return gaps / photos if photos else 0.0

@@ -1,0 +1,118 @@
+"""`cprompt predict`: what is on these photos."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cprompt.classifier import ContinualClassifier, Explanation
+from cprompt.cli import app
+from cprompt.data.images import list_images
+from cprompt.errors import ConfigError, DataError
+
+
+@app.command()
+def predict(
+    model: Path = typer.Argument(help="A model folder, made by `cprompt learn`."),
+    images: list[Path] = typer.Argument(help="Photos, or folders of photos."),
+    top: int = typer.Option(1, min=1, help="Names to show for each photo, best first."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON list on standard output."),
+    as_csv: bool = typer.Option(False, "--csv", help="CSV on standard output."),
+    explain: bool = typer.Option(
+        False, "--explain", help="Also: whose prompt was picked, the nearest class keys, the score."
+    ),
+    precision: str = typer.Option("fp32", help="fp32, or bf16 where it is fast."),
+    device: str = typer.Option("auto", help="auto, cpu, cuda or mps."),
+    weights: str | None = typer.Option(
+        None, help="The backbone's weights, where the model was learnt on a file that has moved."
+    ),
+) -> None:
+    """Name what is on each photo, with a probability; unknown where that is too low."""
+    if as_json and as_csv:
+        raise ConfigError("--json and --csv are two ways to say the same; choose one")
+    if precision not in ("fp32", "bf16"):
+        raise ConfigError(f"precision {precision!r} is neither fp32 nor bf16")
+    files = [file for given in images for file in photo_files(given)]
+    classifier = ContinualClassifier.load(
+        model,
+        device=device,
+        precision="bf16" if precision == "bf16" else "fp32",
+        weights=weights,
+    )
+    answers = classifier.explain(files, top=max(top, 3) if explain else top)
+    rows = [_row(file, answer, top, explain) for file, answer in zip(files, answers, strict=True)]
+    if as_json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif as_csv:
+        _write_csv(rows)
+    else:
+        Console().print(_table(files, answers, top, explain))
+
+
+def photo_files(given: Path) -> list[Path]:
+    """The photo given, or all those in the folder given."""
+    if not given.is_dir():
+        return [given]
+    found = list_images(given)
+    if not found:
+        raise DataError(f"{given} has no photo in it; name photos, or a folder that has some")
+    return found
+
+
+def _row(file: Path, answer: Explanation, top: int, explain: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "image": str(file),
+        "label": answer.label,
+        "probability": answer.probability,
+        "known": answer.known,
+        "ranking": [list(each) for each in answer.ranking[:top]],
+    }
+    if explain:
+        more = asdict(answer)
+        row |= {name: more[name] for name in ("prompt", "nearest_keys", "score")}
+    return row
+
+
+def _write_csv(rows: list[dict[str, Any]]) -> None:
+    """Lists become `name=number` parts joined by a semicolon."""
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(rows[0])
+    for row in rows:
+        out.writerow(
+            ";".join(f"{name}={number:.4f}" for name, number in value)
+            if isinstance(value, list)
+            else value
+            for value in row.values()
+        )
+
+
+def _table(files: list[Path], answers: list[Explanation], top: int, explain: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("photo", overflow="fold")
+    table.add_column("answer")
+    table.add_column("%", justify="right")
+    if top > 1:
+        table.add_column("others")
+    if explain:
+        for column in ("prompt of batch", "nearest keys", "score"):
+            table.add_column(column)
+    for file, answer in zip(files, answers, strict=True):
+        label = escape(answer.label) if answer.known else f"[yellow]{escape(answer.label)}[/]"
+        row = [escape(str(file)), label, f"{100 * answer.probability:.0f}"]
+        if top > 1:
+            others = answer.ranking[1 if answer.known else 0 : top]
+            row.append(escape(", ".join(f"{name} {100 * p:.0f} %" for name, p in others)))
+        if explain:
+            keys = ", ".join(f"{name} {cosine:.2f}" for name, cosine in answer.nearest_keys)
+            row += [str(answer.prompt or "-"), escape(keys), f"{answer.score:.2f}"]
+        table.add_row(*row)
+    return table

@@ -1,0 +1,114 @@
+"""`cprompt serve`: a model behind HTTP, with a page."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from cprompt.cli import app
+from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
+from cprompt.errors import ConfigError
+
+_OPEN_FILES = 16384
+
+
+@app.command(context_settings=SETTINGS_AFTER)
+def serve(
+    context: typer.Context,
+    model: Path = typer.Argument(help="A model folder, made by `cprompt learn`."),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all."),
+    port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
+    token: str = typer.Option(
+        None,
+        envvar="CPROMPT_TOKEN",
+        help="Ask for this token; needed for learning when other machines can reach the service.",
+    ),
+    device: str = typer.Option("auto", help="auto, cpu, cuda or mps."),
+    weights: str = typer.Option(
+        None, help="The backbone's weights, where the model was learnt on a file that has moved."
+    ),
+    read_only: bool = typer.Option(False, "--read-only", help="Predict, but never learn or undo."),
+    allow_host: list[str] = typer.Option(
+        [], help="A further name by which browsers may reach the service, such as a proxy's."
+    ),
+) -> None:
+    """Serve a model: predictions, learning in the background, and a page to do both by hand.
+
+    Limits go by name, such as --limits.max_pixels 10000000; docs/serving.md lists them.
+    """
+    try:
+        import uvicorn
+
+        from cprompt.serve.app import create_app
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the service needs {error.name}; install it with `pip install 'cprompt[serve]'`"
+        ) from error
+    from cprompt.classifier import ContinualClassifier
+    from cprompt.serve.config import ServeConfig
+    from cprompt.settings import from_mapping
+
+    limits = {}
+    for name, value in parse_settings(context.args).items():
+        part, _, limit = name.partition(".")
+        if part != "limits":
+            raise ConfigError(f"no setting {name!r}; there are limits, such as --limits.max_pixels")
+        limits[limit] = value
+    settings = from_mapping(
+        ServeConfig,
+        {"host": host, "read_only": read_only, "allow_hosts": allow_host, "limits": limits},
+        "serve",
+    )
+    load = partial(ContinualClassifier.load, device=device, weights=weights)
+    service = create_app(model, token=token or None, settings=settings, load=load)
+    with _listen(host, port) as listening:
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{listening.getsockname()[1]}"
+        Console().print(
+            f"serving {model} at {url}\n"
+            f"API: {url}/docs; token: {'needed' if token else 'none'}; "
+            f"learning: {'off' if read_only else 'on'}; stop with Ctrl-C",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
+        server = uvicorn.Server(
+            uvicorn.Config(
+                service,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                ws="none",
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=10,
+            )
+        )
+        _allow_many_files()
+        server.run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host} port {port} ({error.strerror or error}); "
+            "is another service running there? choose another --port, or 0 for a free one"
+        ) from error
+
+
+def _allow_many_files() -> None:
+    """Every connection and every large upload takes a file; the usual soft limit of 1024 is low."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # not on Windows, which has no such limit
+        return
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

@@ -1,0 +1,327 @@
+"""A model on disk: a folder with one JSON file, one safetensors file, and the version before.
+
+`model.json` says everything but the tensors and names the one file that holds them, with its size
+and hash; it begins with a hash of its own. Replacing it is the only moment at which a model
+changes, so whoever is killed, and wherever, leaves the old model or the new one. Readers take no
+lock: they read again if the model changed under them. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from cprompt.errors import CheckpointError, ModelError
+from cprompt.files import write_bytes
+
+FORMAT = "cprompt-model"
+VERSION = 1
+FILE = "model.json"
+LOCK = ".lock"
+
+_OURS = re.compile(r"(model|model-\d{6}|learnt-\d{6})\.(json|safetensors)(\.part)?")
+_TENSORS = re.compile(r"learnt-\d{6}\.safetensors")
+_TRIES = 20
+_RESTORE = "restore the folder from a copy, or go back with `cprompt undo`"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A model as it lies in its folder."""
+
+    about: dict[str, Any]
+    """What was written, and besides `format`, `version`, `generation` and `files`."""
+    tensors: dict[str, Tensor]
+
+
+@contextmanager
+def writing(folder: str | Path) -> Iterator[None]:
+    """Nobody else may change the model in `folder` meanwhile; a ModelError at once if somebody is.
+
+    Whoever learns and then writes holds this from before reading, or the batch that another
+    process learns in between would be lost. It may be held again inside, by the same thread. The
+    folder is made if there is none. The lock ends with the process that holds it, however it ends.
+    """
+    path = Path(folder).resolve()
+    lock = None
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / LOCK, timeout=0, is_singleton=True)
+        lock.acquire()
+    except Timeout:
+        raise ModelError(
+            f"another process is changing {folder}; wait until it is done, or work on a copy"
+        ) from None
+    except OSError as error:
+        raise ModelError(
+            f"{folder} cannot be written to ({error.strerror or error}); "
+            "check the path and its permissions, or make room"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def exists(folder: str | Path) -> bool:
+    """Whether there is a model in `folder`, whole or damaged."""
+    return Path(folder, FILE).is_file()
+
+
+def size(folder: str | Path) -> int:
+    """Bytes that the model takes, the version before and what a killed process left included."""
+    return sum(p.stat().st_size for p in Path(folder).iterdir() if _OURS.fullmatch(p.name))
+
+
+def read_about(folder: str | Path) -> dict[str, Any]:
+    """What `model.json` says, checked against its own hash; no tensor is read."""
+    path = Path(folder, FILE)
+    return _parse(path, _bytes(path))
+
+
+def read(folder: str | Path) -> Stored:
+    """The model, checked: format, version, sizes and hashes."""
+    path = Path(folder, FILE)
+    for _ in range(_TRIES):
+        content = _bytes(path)
+        about = _parse(path, content)
+        try:
+            return Stored(about, _tensors(path.parent, about))
+        except ModelError:
+            if _bytes(path) == content:
+                raise
+    raise ModelError(f"{folder} keeps changing while it is read; try again")
+
+
+def write(
+    folder: str | Path,
+    about: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    *,
+    replaces: Collection[str] = (),
+) -> int:
+    """Make this the model in `folder`, which keeps the one before for `undo`; its generation.
+
+    `about["model"]` names the content. A model that is there must be the same one (then nothing
+    is written) or be named in `replaces`; any other would be lost, and is refused. Going back to
+    the version before is an `undo`. The caller holds `writing`, or this takes it.
+    """
+    with writing(folder):
+        path = Path(folder)
+        generation = 1
+        if exists(path):
+            now = read_about(path)
+            if now["model"] == about["model"]:
+                return int(now["generation"])
+            before = _previous(path, now)
+            if before is not None and before["model"] == about["model"]:
+                return undo(path)
+            if now["model"] not in replaces:
+                raise ModelError(
+                    f"{folder} holds another model than the one that was loaded, or has learnt "
+                    "more since; load it and learn again, or save to another folder"
+                )
+            generation = int(now["generation"]) + 1
+        else:
+            _check_nothing_else(path)
+        data = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+        file = _tensor_file(generation)
+        whole = {
+            "format": FORMAT,
+            "version": VERSION,
+            "generation": generation,
+            **about,
+            "files": {file: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}},
+        }
+        try:
+            write_bytes(path / file, data)
+            if generation > 1:
+                write_bytes(path / _older(generation - 1), _bytes(path / FILE))
+            _sync(path)
+            write_bytes(path / FILE, _text(whole))
+            _sync(path)
+        except CheckpointError as error:
+            raise ModelError(f"{error}; the model is as it was") from error
+        finally:
+            _sweep(path)
+        return generation
+
+
+def undo(folder: str | Path) -> int:
+    """Go back to the version before the last one; its generation.
+
+    Also a way out where the last version is damaged.
+    """
+    with writing(folder):
+        path = Path(folder)
+        try:
+            before = _previous(path, read_about(path))
+        except ModelError:
+            before = _newest_kept(path)
+            if before is None:
+                raise
+        if before is None:
+            raise ModelError(
+                f"{folder} keeps no version from before the last batch: it holds the first one, "
+                "or was taken back already"
+            )
+        _tensors(path, before)
+        try:
+            write_bytes(path / FILE, _bytes(path / _older(before["generation"])))
+            _sync(path)
+        except CheckpointError as error:
+            raise ModelError(f"{error}; the model is as it was") from error
+        finally:
+            _sweep(path)
+        return int(before["generation"])
+
+
+# --- one file -----------------------------------------------------------------------------------
+
+
+def _text(about: Mapping[str, Any]) -> bytes:
+    """JSON that begins with the hash of all the rest, byte for byte."""
+    body = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return _begin(body) + body.removeprefix(b"{\n")
+
+
+def _begin(body: bytes) -> bytes:
+    return b'{\n  "sha256": "%s",\n' % hashlib.sha256(body).hexdigest().encode()
+
+
+def _parse(path: Path, content: bytes) -> dict[str, Any]:
+    lines = content.split(b"\n", 2)
+    body = b"{\n" + lines[-1]
+    if len(lines) < 3 or content != _begin(body) + lines[-1]:
+        about = _anything(content)
+        if not (isinstance(about, dict) and about.get("format") == FORMAT):
+            raise ModelError(
+                f"{path} describes no model of cprompt, or is damaged or cut short; {_RESTORE}"
+            )
+        if about.get("version") == VERSION:
+            raise ModelError(f"{path} is damaged: it does not match its own hash; {_RESTORE}")
+    else:
+        about = json.loads(body)
+    if about.get("format") != FORMAT:
+        raise ModelError(f"{path} is of format {about.get('format')!r}; expected {FORMAT!r}")
+    if about.get("version") != VERSION:
+        raise ModelError(
+            f"{path} has format version {about.get('version')!r}; this cprompt reads version "
+            f"{VERSION}. Use the cprompt that wrote it, or a newer one"
+        )
+    files = about.get("files")
+    if not (
+        isinstance(files, dict)
+        and len(files) == 1
+        and all(_TENSORS.fullmatch(name) for name in files)
+        and all(isinstance(f, dict) and {"sha256", "bytes"} <= f.keys() for f in files.values())
+        and isinstance(about.get("generation"), int)
+        and isinstance(about.get("model"), str)
+    ):
+        raise ModelError(f"{path} does not name its files as it should; {_RESTORE}")
+    result: dict[str, Any] = about
+    return result
+
+
+def _anything(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+def _tensors(folder: Path, about: Mapping[str, Any]) -> dict[str, Tensor]:
+    ((name, expected),) = about["files"].items()
+    path = folder / name
+    data = _bytes(path)
+    if len(data) != expected["bytes"]:
+        raise ModelError(
+            f"{path} has {len(data)} bytes where {expected['bytes']} were written; {_RESTORE}"
+        )
+    if hashlib.sha256(data).hexdigest() != expected["sha256"]:
+        raise ModelError(f"{path} is damaged: it does not match its hash in {FILE}; {_RESTORE}")
+    try:
+        return dict(load(data))
+    except SafetensorError as error:
+        raise ModelError(f"{path} is no safetensors file ({error}); {_RESTORE}") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        if path.name != FILE:
+            raise ModelError(f"{path} is missing; {_RESTORE}") from None
+        raise ModelError(f"there is no model in {path.parent}; `cprompt learn` makes one") from None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+# --- the folder ---------------------------------------------------------------------------------
+
+
+def _tensor_file(generation: int) -> str:
+    return f"learnt-{generation:06d}.safetensors"
+
+
+def _older(generation: int) -> str:
+    return f"model-{generation:06d}.json"
+
+
+def _previous(folder: Path, now: Mapping[str, Any]) -> dict[str, Any] | None:
+    path = folder / _older(now["generation"] - 1)
+    return _parse(path, _bytes(path)) if path.is_file() else None
+
+
+def _newest_kept(folder: Path) -> dict[str, Any] | None:
+    """The last version that was put aside, where `model.json` itself does not help."""
+    kept = sorted(folder.glob(_older(0).replace("0", "[0-9]")))
+    return _parse(kept[-1], _bytes(kept[-1])) if kept else None
+
+
+def _check_nothing_else(folder: Path) -> None:
+    """A model starts in a folder of its own, not among somebody's photos."""
+    others = [p.name for p in folder.iterdir() if p.name != LOCK and not _OURS.fullmatch(p.name)]
+    if others:
+        raise ModelError(
+            f"{folder} holds no model but other files ({sorted(others)[0]!r}); name a new folder"
+        )
+
+
+def _sweep(folder: Path) -> None:
+    """Delete what neither the model nor the version before needs. Failing to is no harm."""
+    with suppress(ModelError, OSError):
+        needed = set()
+        if exists(folder):
+            last = read_about(folder)["generation"]
+            needed = {FILE, _tensor_file(last)}
+            if (folder / _older(last - 1)).is_file():
+                needed |= {_older(last - 1), _tensor_file(last - 1)}
+        elif _newest_kept(folder):
+            return
+        for path in folder.iterdir():
+            if _OURS.fullmatch(path.name) and path.name not in needed:
+                path.unlink()
+
+
+def _sync(folder: Path) -> None:
+    """Have the names of files on disk too, in the order they were given, whatever loses power."""
+    if os.name == "posix":
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)

@@ -1,0 +1,1 @@
+"""A model folder behind HTTP: predictions, learning in the background, and a page for people."""

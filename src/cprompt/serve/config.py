@@ -1,0 +1,82 @@
+"""How a service listens and what it refuses."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field, fields
+
+from cprompt.settings import check, setting
+
+MIN_TOKEN = 16
+"""Shortest token, in characters: 16 random ones cannot be guessed."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may cost; all that is larger is refused before the work is done."""
+
+    max_body: int = setting(32_000_000, "bytes of a prediction request")
+    max_upload: int = setting(256_000_000, "bytes of a request to learn or evaluate")
+    max_images: int = setting(32, "pictures in a prediction request")
+    max_pixels: int = setting(50_000_000, "pixels of a picture")
+    max_decoded: int = setting(100_000_000, "pixels of pictures that wait for their answer")
+    max_labelled: int = setting(500, "labelled files in a request; a zip may hold more")
+    max_files: int = setting(5000, "entries of a zip")
+    max_unpacked: int = setting(1_000_000_000, "bytes of a zip's files, unpacked")
+    max_ratio: int = setting(100, "unpacked size of a zip's file divided by its packed size")
+    max_label: int = setting(100, "characters of a class name")
+    request_seconds: float = setting(30.0, "for a prediction, from the first byte to the answer")
+    upload_seconds: float = setting(300.0, "for receiving and checking an upload")
+    max_waiting: int = setting(256, "prediction requests under way; past it the answer is 503")
+    max_batch: int = setting(32, "pictures answered in one pass")
+    batch_seconds: float = setting(0.005, "longest wait for more pictures to answer in one pass")
+    max_jobs: int = setting(4, "jobs waiting or under way; past it the answer is 503")
+    decoders: int = setting(2, "threads that decode pictures")
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            low = 0 if limit.name == "batch_seconds" else 1e-3 if limit.type == "float" else 1
+            check(value >= low, f"{limit.name} {value} must be at least {low}")
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """Where a service listens, who may teach it, and its limits."""
+
+    host: str = setting("127.0.0.1", "address to listen on")
+    read_only: bool = setting(False, "whether learning and undoing are off")
+    allow_hosts: tuple[str, ...] = setting(
+        (), "names, beside `host` and loopback ones, by which browsers may reach the service"
+    )
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the service."""
+        return is_loopback(self.host)
+
+    def check_token(self, token: str | None) -> None:
+        """Refuse a weak token, and learning that the whole network could ask for without one."""
+        if token is not None:
+            check(
+                len(token) >= MIN_TOKEN and token.isascii() and token.isprintable(),
+                f"the token must have at least {MIN_TOKEN} printable ASCII characters; "
+                'make one with `python -c "import secrets; print(secrets.token_urlsafe())"`',
+            )
+            check(" " not in token, "the token must not contain spaces")
+        check(
+            token is not None or self.read_only or self.on_loopback,
+            f"{self.host} can be reached from other machines, so learning needs a token: set "
+            "CPROMPT_TOKEN (or --token), or serve predictions only with --read-only",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, a name or an address without brackets, means this machine alone."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

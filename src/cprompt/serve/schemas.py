@@ -1,0 +1,132 @@
+"""What the service answers, as it stands in the OpenAPI description."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from cprompt.serve.jobs import Job, Kind, State
+
+
+class Ranked(BaseModel):
+    """A class and its probability."""
+
+    label: str
+    probability: float
+
+
+class Near(BaseModel):
+    """A class key and its cosine with the picture's query."""
+
+    label: str
+    cosine: float
+
+
+class Prediction(BaseModel):
+    """The answer to one picture."""
+
+    file: str = Field(description="the picture's name, as it was sent")
+    label: str = Field(description='the class, or "unknown"')
+    known: bool = Field(description="false where the probability is below the model's threshold")
+    probability: float = Field(description="of the most probable class, calibrated")
+    ranking: list[Ranked] = Field(description="the most probable classes, best first")
+    prompt: int | None = Field(description="the batch, from 1, whose prompt answered")
+    nearest_keys: list[Near] | None = Field(None, description="with explain=true")
+    score: float | None = Field(
+        None, description="with explain=true: the largest logit, before calibration"
+    )
+
+
+class Predictions(BaseModel):
+    """Answers to all pictures of a request, by one version of the model."""
+
+    model: str = Field(description="the version that answered; it changes with every batch")
+    predictions: list[Prediction]
+
+
+class JobProgress(BaseModel):
+    """How far the present part of a job is."""
+
+    phase: str
+    done: int
+    total: int = Field(description="0 where it is not known")
+
+
+class JobInfo(BaseModel):
+    """A job in the background."""
+
+    id: str
+    kind: Kind
+    state: State
+    created: str
+    started: str | None
+    finished: str | None
+    photos: dict[str, int] = Field(description="photos of each class")
+    skipped: list[str] = Field(description="files of a zip that are no pictures")
+    progress: JobProgress
+    error: dict[str, Any] | None = Field(description="why it failed; the model is as it was")
+    result: dict[str, Any] | None = Field(
+        description="of learn: the version and the batch; of evaluate: accuracy, by class too"
+    )
+
+
+def job_info(job: Job) -> JobInfo:
+    """A job as it is told to a client."""
+    return JobInfo(
+        id=job.id,
+        kind=job.kind,
+        state=job.state,
+        created=job.created,
+        started=job.started,
+        finished=job.finished,
+        photos=job.photos,
+        skipped=job.upload.skipped,
+        progress=JobProgress(
+            phase=job.progress.phase, done=job.progress.done, total=job.progress.total
+        ),
+        error=job.error,
+        result=job.result,
+    )
+
+
+class ClassInfo(BaseModel):
+    """A class the model knows."""
+
+    label: str
+    photos: int = Field(description="photos learnt, all batches together")
+    batches: list[int] = Field(description="the batches it came with, from 1")
+
+
+class ModelInfo(BaseModel):
+    """What is served."""
+
+    model: str
+    classes: list[ClassInfo]
+    history: list[dict[str, Any]] = Field(description="one entry a batch, oldest first")
+    about: dict[str, Any] = Field(description="backbone, method and calibration")
+    learning: bool = Field(description="whether it can be taught here")
+    evaluating: bool = Field(description="whether it can be evaluated here")
+    limits: dict[str, float]
+
+
+class Health(BaseModel):
+    """Whether the service works."""
+
+    status: Literal["ok", "ready"]
+
+
+class ErrorDetail(BaseModel):
+    """Why a request was refused."""
+
+    code: str
+    message: str
+    file: str | None = None
+    rule: str | None = None
+
+
+class ErrorInfo(BaseModel):
+    """Every error's body."""
+
+    status: int
+    error: ErrorDetail

@@ -1,0 +1,154 @@
+"""The model that is served, and what jobs do to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from PIL import Image
+
+from cprompt import model_folder
+from cprompt.classifier import ContinualClassifier, Explanation
+from cprompt.serve.batching import Answered, Batcher, Budget
+from cprompt.serve.config import ServeConfig
+from cprompt.serve.jobs import Job, JobObserver, Jobs
+from cprompt.serve.metrics import Metrics
+
+TOP = 100
+"""Most classes of a ranking that can be asked for."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Load = Callable[[Path], ContinualClassifier]
+
+
+class Service:
+    """Predictions by one version of the model while jobs make the next.
+
+    A job works on a copy of its own, loaded from the folder; `current` is replaced by it once it is
+    saved. So predictions never wait for a job and never see half of one.
+    """
+
+    def __init__(self, folder: Path, config: ServeConfig, load: Load) -> None:
+        self.folder = folder
+        self.config = config
+        self.metrics = Metrics()
+        self._load = load
+        self._threads = torch.get_num_threads()
+        self.current = load(folder)
+        limits = config.limits
+        self.batcher: Batcher[Image.Image, Explanation] = Batcher(
+            self._begin_pass,
+            max_batch=limits.max_batch,
+            max_waiting=limits.max_waiting,
+            seconds=limits.batch_seconds,
+            on_pass=self.metrics.batch,
+        )
+        self.jobs = Jobs(limits.max_jobs, self.metrics.job_ended)
+        self.decoded = Budget(limits.max_decoded)
+        self.decoders = ThreadPoolExecutor(limits.decoders, thread_name_prefix="cprompt-decode")
+        watch = self.metrics.watch
+        watch("waiting", "Prediction requests under way.", lambda: self.batcher.admitted)
+        watch("jobs_waiting", "Jobs waiting or under way.", lambda: self.jobs.unfinished)
+        watch("classes", "Classes the model knows.", lambda: len(self.current.classes_))
+        watch("batches", "Batches the model has learnt.", lambda: len(self.current.history_))
+
+    def start(self) -> None:
+        """Begin to answer; call it in the event loop."""
+        self.jobs.start()
+        self.batcher.start()
+
+    async def close(self) -> None:
+        """Stop everything; a job that is being saved is finished first."""
+        await self.batcher.close()
+        self.decoders.shutdown(wait=True, cancel_futures=True)
+        self.jobs.close()
+
+    async def in_decoder(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `work`, done by one of the threads for decoding."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.decoders, partial(work, *args, **kwargs))
+
+    @property
+    def input_side(self) -> int:
+        """Pixels of a side of what the network sees."""
+        return self.current.preparation_.size
+
+    def describe(self) -> dict[str, Any]:
+        """What the present version knows: the first fields of `schemas.ModelInfo`."""
+        classifier = self.current
+        history = classifier.history_
+        return {
+            "model": classifier.model,
+            "classes": [
+                {
+                    "label": name,
+                    "photos": sum(batch.photos.get(name, 0) for batch in history),
+                    "batches": [batch.number for batch in history if name in batch.photos],
+                }
+                for name in classifier.classes_
+            ],
+            "history": [asdict(batch) for batch in history],
+            "about": {
+                "backbone": classifier.backbone,
+                "method": classifier.method,
+                "image_size": self.input_side,
+                "temperature": classifier.temperature_,
+                "threshold": classifier.threshold_,
+            },
+        }
+
+    def _begin_pass(self) -> Callable[[list[Image.Image]], Answered[Explanation]]:
+        classifier = self.current
+        torch.set_num_threads(self._threads if self.jobs.idle else _half(self._threads))
+
+        def answer(pictures: list[Image.Image]) -> Answered[Explanation]:
+            return Answered(classifier.model, classifier.explain(pictures, top=TOP))
+
+        return answer
+
+    # --- jobs, in the jobs' thread --------------------------------------------------------------
+
+    def learn(self, job: Job) -> dict[str, Any]:
+        """Learn the job's photos as one batch, save, and serve the result."""
+        torch.set_num_threads(_half(self._threads))
+        with model_folder.writing(self.folder):
+            classifier = self._load(self.folder)
+            classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
+            job.show("saving")
+            classifier.save(self.folder)
+            self.current = classifier
+        return {"model": classifier.model, "batch": asdict(classifier.history_[-1])}
+
+    def evaluate(self, job: Job) -> dict[str, Any]:
+        """How well the model does on the job's photos."""
+        torch.set_num_threads(_half(self._threads))
+        classifier = self._load(self.folder)
+        evaluation = classifier.evaluate(_pairs(job), observer=JobObserver(job, "evaluating"))
+        return {"model": classifier.model, **evaluation.to_dict()}
+
+    def undo(self, job: Job) -> dict[str, Any]:
+        """Go back to before the last batch."""
+        with model_folder.writing(self.folder):
+            model_folder.undo(self.folder)
+            self.current = self._load(self.folder)
+        return {"model": self.current.model}
+
+
+def _half(threads: int) -> int:
+    """So many each for predictions and a job at the same time.
+
+    PyTorch's threads wait for each other by spinning: more of them than processors are many times
+    slower than few. The number is each calling thread's own.
+    """
+    return max(1, threads // 2)
+
+
+def _pairs(job: Job) -> list[tuple[Path, str]]:
+    return [(photo.path, photo.label) for photo in job.upload.photos]

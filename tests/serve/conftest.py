@@ -1,0 +1,78 @@
+"""Services of a fake classifier, each with a temporary folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from cprompt.serve.app import create_app
+from cprompt.serve.config import Limits, ServeConfig
+from tests.serve.common import BLUE, RED, picture
+from tests.serve.fake import FakeClassifier
+from tests.serve.live import make_model
+
+Serve = Callable[..., TestClient]
+
+
+@pytest.fixture
+def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of the tests' services: empty but for what they keep there."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A folder with a model that knows red and blue."""
+    folder = tmp_path / "model"
+    fake = FakeClassifier()
+    fake.learn([(picture(RED), "red"), (picture(BLUE), "blue")])
+    fake.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def _learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learnt") / "model"
+    make_model(folder)
+    return folder
+
+
+@pytest.fixture
+def real_model(_learnt: Path, tmp_path: Path) -> Path:
+    """A folder with a tiny real model that knows red and blue."""
+    return shutil.copytree(_learnt, tmp_path / "model")
+
+
+@pytest.fixture
+def serve(model: Path, uploads: Path) -> Iterator[Serve]:
+    """Start services: `serve(token=…, host=…, limits={…})` gives a client of a new one."""
+    with ExitStack() as stack:
+
+        def start(
+            *, token: str | None = None, limits: dict[str, Any] | None = None, **settings: Any
+        ) -> TestClient:
+            config = ServeConfig(**settings, limits=Limits(**(limits or {})))
+            app = create_app(model, token=token, settings=config, load=FakeClassifier.load)
+            client = TestClient(
+                app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
+            )
+            return stack.enter_context(client)
+
+        yield start
+        FakeClassifier.answering.open()
+        FakeClassifier.learning.open()
+
+
+@pytest.fixture
+def client(serve: Serve) -> TestClient:
+    return serve()

@@ -1,0 +1,58 @@
+"""A tiny real model behind a real port."""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from PIL import Image
+
+from cprompt import ContinualClassifier
+from cprompt.serve.app import create_app
+from cprompt.serve.config import ServeConfig
+from tests.serve.common import BLUE, RED, photo
+
+
+def images(colour: tuple[int, int, int], count: int, seed: int = 0) -> list[Image.Image]:
+    return [Image.open(io.BytesIO(photo(colour, seed + i))) for i in range(count)]
+
+
+def make_model(folder: Path) -> None:
+    """A classifier on timm's smallest ViT, random weights, that knows red and blue."""
+    classifier = ContinualClassifier(
+        "test_vit",
+        weights="random:0",
+        image_size=48,
+        transform="plain",
+        training={"epochs": 4},
+        device="cpu",
+    )
+    classifier.learn([*images(RED, 6), *images(BLUE, 6)], ["red"] * 6 + ["blue"] * 6)
+    classifier.save(folder)
+
+
+@contextmanager
+def running(model: Path, **options: Any) -> Iterator[str]:
+    """The address of a service of the model in that folder."""
+    settings = ServeConfig(**options.pop("settings", {}))
+    app = create_app(model, settings=settings, **options)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive(), "the service did not start"
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive(), "the service did not stop"

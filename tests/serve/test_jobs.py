@@ -1,0 +1,240 @@
+"""Jobs: one at a time, bounded, cancellable, and nothing of an upload left behind."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from cprompt import model_folder
+from cprompt.serve import jobs
+from cprompt.serve.jobs import Job, Jobs, Workspace
+from cprompt.serve.uploads import Upload
+from tests.serve.common import (
+    GREEN,
+    GREY,
+    RED,
+    ask,
+    ended,
+    error,
+    files_below,
+    finished,
+    labels,
+    photo,
+    send_zip,
+    teach,
+    zipped,
+)
+from tests.serve.conftest import Serve
+from tests.serve.fake import FakeClassifier
+
+
+def photos_below(uploads: Path) -> list[str]:
+    """What is left of uploads: files but for the service's lock."""
+    return [
+        name for name in files_below(uploads) if (uploads / name).is_file() and ".lock" not in name
+    ]
+
+
+def hold_a_job(client: TestClient) -> str:
+    """The id of a job that has begun to learn and waits for the gate."""
+    FakeClassifier.learning.close()
+    id: str = teach(client, "held", photo(GREEN)).json()["id"]
+    assert FakeClassifier.learning.reached.wait(10)
+    return id
+
+
+def test_one_job_at_a_time_and_a_full_queue_is_503(serve: Serve) -> None:
+    client = serve(limits={"max_jobs": 2})
+    first = hold_a_job(client)
+    second = teach(client, "grey", photo(GREY)).json()
+    assert client.get(f"/v1/jobs/{second['id']}").json()["state"] == "queued"
+    third = teach(client, "red", photo(RED))
+    error(third, 503, "busy")
+    assert int(third.headers["retry-after"]) >= 1
+    error(client.post("/v1/undo"), 503, "busy")
+    FakeClassifier.learning.open()
+    assert ended(client, first)["state"] == "done"
+    assert ended(client, second["id"])["state"] == "done"
+    assert client.get("/v1/model").json()["history"][-1]["new"] == ["grey"]
+    assert finished(client, teach(client, "red", photo(RED)))["state"] == "done"
+
+
+def test_a_queued_job_can_be_cancelled(client: TestClient, uploads: Path) -> None:
+    first = hold_a_job(client)
+    second = teach(client, "grey", photo(GREY)).json()["id"]
+    assert len(photos_below(uploads)) == 2
+    cancelled = client.delete(f"/v1/jobs/{second}")
+    assert cancelled.status_code == 202
+    assert ended(client, second)["state"] == "cancelled"
+    assert len(photos_below(uploads)) == 1
+    FakeClassifier.learning.open()
+    assert ended(client, first)["state"] == "done"
+    assert [c["label"] for c in client.get("/v1/model").json()["classes"]] == [
+        "red",
+        "blue",
+        "held",
+    ]
+    error(client.delete(f"/v1/jobs/{second}"), 409, "job_ended")
+    error(client.delete(f"/v1/jobs/{first}"), 409, "job_ended")
+
+
+def test_a_running_job_stops_at_its_next_step_and_changes_nothing(
+    client: TestClient, model: Path, uploads: Path
+) -> None:
+    before = model_folder.read_about(model)
+    id = hold_a_job(client)
+    assert client.delete(f"/v1/jobs/{id}").json()["state"] == "running"
+    FakeClassifier.learning.open()
+    assert ended(client, id)["state"] == "cancelled"
+    assert model_folder.read_about(model) == before
+    assert labels(ask(client, photo(GREEN))) == ["unknown"]
+    assert photos_below(uploads) == []
+
+
+def test_a_failed_job_names_the_senders_file_and_changes_nothing(
+    client: TestClient, model: Path, uploads: Path
+) -> None:
+    before = model_folder.read_about(model)
+    cut = photo(GREEN)[:-300]  # its header is whole, so only decoding finds out
+    job = finished(
+        client, send_zip(client, zipped({"green/a.png": photo(GREEN), "green/b.png": cut}))
+    )
+    assert job["state"] == "failed"
+    assert job["error"]["code"] == "data"
+    assert job["error"]["message"].startswith("green/b.png is damaged or cut short")
+    assert str(uploads) not in job["error"]["message"]
+    assert model_folder.read_about(model) == before
+    assert labels(ask(client, photo(RED))) == ["red"]
+    assert photos_below(uploads) == []
+
+
+def test_a_defect_in_a_job_is_logged_and_not_told(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(self: FakeClassifier, path: Path) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(FakeClassifier, "save", broken)
+    with caplog.at_level(logging.ERROR):
+        job = finished(client, teach(client, "green", photo(GREEN)))
+    assert job["state"] == "failed"
+    assert job["error"]["code"] == "internal"
+    assert "ZeroDivisionError" in job["error"]["message"]
+    assert "a secret" not in str(job)
+    assert "a secret" in caplog.text
+    assert labels(ask(client, photo(GREEN))) == ["unknown"]
+
+
+def test_a_job_without_memory_says_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hungry(self: FakeClassifier, *args: object, **kwargs: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(FakeClassifier, "learn", hungry)
+    job = finished(client, teach(client, "green", photo(GREEN)))
+    assert (job["state"], job["error"]["code"]) == ("failed", "memory")
+
+
+def test_an_unknown_job_is_404(client: TestClient) -> None:
+    error(client.get("/v1/jobs/0123"), 404, "no_such_job")
+    error(client.delete("/v1/jobs/0123"), 404, "no_such_job")
+
+
+def test_uploads_are_private_and_gone_when_the_job_is_done(
+    client: TestClient, uploads: Path
+) -> None:
+    id = hold_a_job(client)
+    (folder,) = uploads.iterdir()
+    assert folder.stat().st_mode & 0o077 == 0
+    assert len(photos_below(uploads)) == 1
+    FakeClassifier.learning.open()
+    ended(client, id)
+    assert photos_below(uploads) == []
+    error(teach(client, "green", b"no picture"), 422, "not_a_picture")
+    assert photos_below(uploads) == []
+    assert files_below(folder) == [".lock"]
+
+
+def test_stopping_the_service_ends_jobs_and_removes_everything(
+    serve: Serve, model: Path, uploads: Path
+) -> None:
+    before = model_folder.read_about(model)
+    client = serve()
+    hold_a_job(client)
+    teach(client, "grey", photo(GREY))
+    assert len(photos_below(uploads)) == 2
+    FakeClassifier.learning.open()
+    client.__exit__(None, None, None)
+    assert files_below(uploads) == []
+    history = model_folder.read_about(model)["history"]
+    assert len(history) <= len(before["history"]) + 1  # it may have just been saved
+
+
+def test_what_a_killed_service_left_is_removed_by_the_next(uploads: Path) -> None:
+    killed, living = Workspace(), Workspace()
+    for workspace in (killed, living):
+        (workspace.new() / "000000").write_bytes(b"somebody's photo")
+    killed._lock.release()  # as the end of its process would
+    stranger = uploads / "cprompt-serve-not-a-workspace"
+    stranger.mkdir()
+    third = Workspace()
+    assert not killed._folder.exists()
+    assert len(photos_below(living._folder)) == 1
+    assert stranger.exists()
+    third.close()
+    living.close()
+    assert files_below(uploads) == [stranger.name]
+
+
+def test_a_link_in_the_temporary_folder_is_not_followed(uploads: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / ".lock").touch()
+    (precious / "letter").write_text("dear")
+    (uploads / "cprompt-serve-link").symlink_to(precious)
+    Workspace().close()
+    assert (precious / "letter").read_text() == "dear"
+
+
+def test_only_the_last_finished_jobs_are_remembered(
+    uploads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "KEPT", 2)
+    queue = Jobs(1)
+    queue.start()
+
+    def work(job: Job) -> None:
+        return None
+
+    ids = []
+    for _ in range(5):
+        while True:
+            try:
+                with queue.slot() as slot:
+                    ids.append(queue.add(slot, "undo", Upload([], []), work).id)
+                break
+            except jobs.RequestError:
+                continue
+    queue._thread.shutdown(wait=True)
+    assert [job.id for job in queue.all()] == ids[-3:]
+    queue.close()
+
+
+def test_a_slot_that_is_left_without_a_job_is_free_again(uploads: Path) -> None:
+    queue = Jobs(1)
+    queue.start()
+
+    def refuse() -> None:
+        with queue.slot() as slot:
+            (slot.make_folder() / "photo").touch()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        refuse()
+    assert queue.unfinished == 0
+    assert photos_below(uploads) == []
+    with queue.slot():
+        assert queue.unfinished == 1
+    queue.close()
