@@ -88,6 +88,7 @@ def serve(
             )
         )
         _allow_many_files()
+        import sys; sys.setswitchinterval(0.0005)
         server.run(sockets=[listening])
 
 
