@@ -187,6 +187,13 @@ def test_undo_refuses_a_damaged_version_and_keeps_the_good_one(folder: Path, nam
         assert version(folder) == 2
 
 
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[]", b"null", b'{"format": 3}', b"\xff"])
+def test_anything_but_a_description_is_refused(folder: Path, content: bytes) -> None:
+    (folder / FILE).write_bytes(content)
+    with pytest.raises(ModelError, match="describes no model of cprompt"):
+        read(folder)
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", None])
 def test_undo_is_a_way_out_of_a_damaged_last_version(folder: Path, content: bytes | None) -> None:
     if content is None:

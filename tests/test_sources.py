@@ -14,7 +14,6 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from cprompt import sources
 from cprompt.errors import DataError
 from cprompt.sources import Photos, class_name, images, labelled, shrunk
 
@@ -189,6 +188,13 @@ def test_what_does_not_fit_into_memory_is_loaded_again(tmp_path: Path) -> None:
     assert [int(pixels.subset([3, 1])[i][0, 0, 0]) for i in (0, 1)] == [77, 1]
 
 
+def test_photos_come_some_at_a_time() -> None:
+    photos = images([np.full((4, 4, 3), i, np.uint8) for i in range(5)])
+    parts = list(photos.parts(2))
+    assert [len(part) for part in parts] == [2, 2, 1]
+    assert [int(a[0, 0, 0]) for part in parts for a in arrays(part)] == [0, 1, 2, 3, 4]
+
+
 # --- names --------------------------------------------------------------------------------------
 
 
@@ -213,7 +219,7 @@ def test_whole_numbers_become_figures() -> None:
     ("label", "message"),
     [
         ("", "the label is empty"),
-        (" \t"[:1], "the label is empty"),
+        (" ", "the label is empty"),
         ("unknown", "no class can be called 'unknown'"),
         ("a\nb", r"label 'a\\nb' has control"),
         ("a\0b", "control"),
@@ -275,7 +281,6 @@ def test_no_folder_is_named(tmp_path: Path) -> None:
 def test_pairs_photos_with_labels_and_frames_are_alike(tmp_path: Path) -> None:
     files = [saved(tmp_path / "a.png"), saved(tmp_path / "b.png", 255 - gradient())]
     labels = ["a/b", ".."]
-    frame = SimpleNamespace(columns=["label", "path", "other"])
     table = {"path": files, "label": labels}
     frame = type(
         "Frame", (), {"columns": ["label", "path"], "__getitem__": lambda s, k: table[k]}
@@ -345,8 +350,7 @@ def test_a_source_that_is_none_says_what_was_expected(
         labelled(source, labels)
 
 
-def test_a_frame_may_hold_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_may_hold_pictures() -> None:
     table = {"image": [gradient()], "label": ["x"]}
     frame = type("Frame", (), {"columns": ["image", "label"], "__getitem__": lambda s, k: table[k]})
     np.testing.assert_array_equal(arrays(labelled(frame()))[0], gradient())
-    assert sources.UNKNOWN == "unknown"

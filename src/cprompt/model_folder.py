@@ -203,17 +203,14 @@ def _begin(body: bytes) -> bytes:
 
 def _parse(path: Path, content: bytes) -> dict[str, Any]:
     lines = content.split(b"\n", 2)
-    body = b"{\n" + lines[-1]
-    if len(lines) < 3 or content != _begin(body) + lines[-1]:
-        about = _anything(content)
-        if not (isinstance(about, dict) and about.get("format") == FORMAT):
-            raise ModelError(
-                f"{path} describes no model of cprompt, or is damaged or cut short; {_RESTORE}"
-            )
-        if about.get("version") == VERSION:
-            raise ModelError(f"{path} is damaged: it does not match its own hash; {_RESTORE}")
-    else:
-        about = json.loads(body)
+    sealed = len(lines) == 3 and content == _begin(b"{\n" + lines[2]) + lines[2]
+    about = _anything(content)
+    if not isinstance(about, dict) or (about.get("format") != FORMAT and not sealed):
+        raise ModelError(
+            f"{path} describes no model of cprompt, or is damaged or cut short; {_RESTORE}"
+        )
+    if about.get("version") == VERSION and not sealed:
+        raise ModelError(f"{path} is damaged: it does not match its own hash; {_RESTORE}")
     if about.get("format") != FORMAT:
         raise ModelError(f"{path} is of format {about.get('format')!r}; expected {FORMAT!r}")
     if about.get("version") != VERSION:
@@ -231,14 +228,13 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
         and isinstance(about.get("model"), str)
     ):
         raise ModelError(f"{path} does not name its files as it should; {_RESTORE}")
-    result: dict[str, Any] = about
-    return result
+    return {name: value for name, value in about.items() if name != "sha256"}
 
 
 def _anything(content: bytes) -> Any:
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

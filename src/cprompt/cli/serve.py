@@ -28,6 +28,7 @@ def serve(
         help="Ask for this token; needed for learning when other machines can reach the service.",
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda or mps."),
+    precision: str = typer.Option("fp32", help="Of the backbone: fp32, or bf16, faster on some."),
     weights: str = typer.Option(
         None, help="The backbone's weights, where the model was learnt on a file that has moved."
     ),
@@ -63,7 +64,7 @@ def serve(
         {"host": host, "read_only": read_only, "allow_hosts": allow_host, "limits": limits},
         "serve",
     )
-    load = partial(ContinualClassifier.load, device=device, weights=weights)
+    load = partial(ContinualClassifier.load, device=device, precision=precision, weights=weights)
     service = create_app(model, token=token or None, settings=settings, load=load)
     with _listen(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
@@ -88,7 +89,6 @@ def serve(
             )
         )
         _allow_many_files()
-        import sys; sys.setswitchinterval(0.0005)
         server.run(sockets=[listening])
 
 

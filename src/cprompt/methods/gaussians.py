@@ -180,7 +180,7 @@ class SharedGaussians(nn.Module):
         n = len(moments.count)
         self.count[-n:] = moments.count.to(self.count)
         self.mean[-n:] = moments.mean.to(self.mean)
-        self.scatter = (self.scatter.double().cpu() + moments.scatter).to(self.scatter)
+        self.scatter = (self.scatter.cpu().double() + moments.scatter).to(self.scatter)
 
     def frame(self) -> tuple[Tensor, Tensor]:
         """m (D,), the middle of all class means, and L (D, D), lower triangular, with LLᵀ = Σ.
@@ -189,7 +189,7 @@ class SharedGaussians(nn.Module):
         alike in all directions by as much as the number of pictures calls for (`shrinkage`).
         Where no class has two pictures that differ the spread is unknown, and Σ is I.
         """
-        mean, scatter = self.mean.double().cpu(), self.scatter.double().cpu()
+        mean, scatter = self.mean.cpu().double(), self.scatter.cpu().double()
         freedom = int((self.count - 1).clamp(min=0).sum())
         identity = torch.eye(self.dim, dtype=torch.float64)
         variance = scatter.trace() / (max(freedom, 1) * self.dim)
@@ -207,7 +207,7 @@ class SharedGaussians(nn.Module):
         (x - m)·Σ⁻¹(μ_c - m) - ½ (μ_c - m)·Σ⁻¹(μ_c - m); its softmax is the posterior.
         """
         centre, root = self.frame()
-        apart = self.mean.double().cpu() - centre
+        apart = self.mean.cpu().double() - centre
         weight = torch.cholesky_solve(apart.T, root).T
         bias = -0.5 * (weight * apart).sum(1) - weight @ centre
         return weight.to(self.mean), bias.to(self.mean)
@@ -257,7 +257,7 @@ class GaussianKeys(nn.Module):
         """Keep the latest classes' queries, and work out all keys anew."""
         self.queries.store(moments)
         centre, root = self.queries.frame()
-        apart = self.queries.mean.double().cpu() - centre
+        apart = self.queries.mean.cpu().double() - centre
         keys = torch.cholesky_solve(apart.T, root).T
         length = (keys * apart).sum(1, keepdim=True).clamp(min=1e-24).sqrt()
         self.rows, self.centre = (keys / length).to(self.rows), centre.to(self.centre)
@@ -270,7 +270,7 @@ class GaussianKeys(nn.Module):
         """The cosines (B, C) with all keys; `choose`, which costs less, goes by the same order."""
         _, root = self.queries.frame()
         away = query - self.centre
-        straight = torch.linalg.solve_triangular(root, away.double().cpu().T, upper=False)
+        straight = torch.linalg.solve_triangular(root, away.cpu().double().T, upper=False)
         length: Tensor = straight.norm(dim=0)[:, None].clamp(min=1e-12)
         return away @ self.rows.T / length.to(query)
 
