@@ -78,7 +78,9 @@ class Page:
 
     def drop(self, id: str, *paths: Path) -> None:
         """Files and folders, as a desktop drops them."""
-        self._browser.execute_script("arguments[0].scrollIntoView()", self.find(id))
+        self._browser.execute_script(
+            "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", self.find(id)
+        )
         box = self._browser.execute_script(
             "const r = arguments[0].getBoundingClientRect(); return [r.x + 20, r.y + 20]",
             self.find(id),
@@ -179,6 +181,7 @@ def test_photos_and_folders_can_be_dropped(
         page.until("teach-count", "8 photos of 2 classes")
         page.find("teach-go").click()
         page.until("teach-note", "from 8 photos.")
+        page.until("summary", "in 2 batches")  # by then nothing moves on the page any more
         page.drop("measure-drop", tmp_path / "classes" / "red", tmp_path / "classes" / "green")
         page.until("numbers", "right of 8 photos")
         assert [row[:3] for row in page.rows()] == [
