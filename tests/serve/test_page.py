@@ -78,27 +78,27 @@ class Page:
 
     def drop(self, id: str, *paths: Path) -> None:
         """Files and folders, as a desktop drops them."""
-        self._browser.execute_script(
-            "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", self.find(id)
-        )
-        box = self._browser.execute_script(
-            "const r = arguments[0].getBoundingClientRect(); return [r.x + 20, r.y + 20]",
-            self.find(id),
-        )
-        for kind in ("dragEnter", "dragOver", "drop"):
-            self._browser.execute_cdp_cmd(
-                "Input.dispatchDragEvent",
-                {
-                    "type": kind,
-                    "x": box[0],
-                    "y": box[1],
-                    "data": {
-                        "items": [],
-                        "files": [str(path) for path in paths],
-                        "dragOperationsMask": 1,
-                    },
-                },
+        zone = self.find(id)
+        self._browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", zone)
+
+        def drag(kind: str) -> None:
+            x, y = self._browser.execute_script(
+                "const r = arguments[0].getBoundingClientRect(); return [r.x + 20, r.y + 20]", zone
             )
+            files = [str(path) for path in paths]
+            data = {"items": [], "files": files, "dragOperationsMask": 1}
+            self._browser.execute_cdp_cmd(
+                "Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": data}
+            )
+
+        def hovers(_: object) -> bool:
+            """The window may still be about to scroll, and then the drag is somewhere else."""
+            drag("dragEnter")
+            drag("dragOver")
+            return "over" in str(zone.get_attribute("class")).split()
+
+        WebDriverWait(self._browser, SECONDS, 0.1).until(hovers, f"nothing hovers over {id}")
+        drag("drop")
 
     def until(self, id: str, text: str) -> None:
         """Wait until an element says so."""
