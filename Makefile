@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN_STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: test lint demo benchmarks clean
+.PHONY: test lint demo docs benchmarks clean
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
@@ -16,6 +16,10 @@ lint: $(DEV_STAMP)
 
 demo: $(RUN_STAMP)
 	$(BIN)/cprompt demo
+
+# A site in build/site; a dead link or a missing page is an error.
+docs: $(DEV_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # OPTIONS=--quick to see that they work; see benchmarks/README.md.
 benchmarks: $(RUN_STAMP)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from cprompt import checkpoint
+from cprompt import checkpoint, metrics
 from cprompt.backbone import FrozenViT, load_backbone
 from cprompt.checkpoint import under_prefix, with_prefix
 from cprompt.config import RunConfig, flatten, what_counts
@@ -22,7 +23,7 @@ from cprompt.evaluation import Evaluator, usable_modes
 from cprompt.learner import Learner, LossLog, Observer, Position, pick_device
 from cprompt.methods import Method, create_method
 from cprompt.methods.base import rebuild
-from cprompt.record import Record, environment
+from cprompt.record import Record, environment, peak_memory
 from cprompt.seeds import mix
 from cprompt.stepping import what_pays
 from cprompt.stream import TaskStream
@@ -112,6 +113,8 @@ class Run:
         self.observer.stream_begins(self.stream.n_tasks)
         self.record.save(self.folder)  # also catches up where a kill fell between the two files
         self._clock = time.perf_counter()
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
         train, test = self._open(self.dataset.train), self._open(self.dataset.test)
         self.learner.get_ready()
         execution = self.config.execution
@@ -143,7 +146,8 @@ class Run:
             self._spend("evaluation")
             self._save()
             self.record.save(self.folder)
-            self.observer.task_ends(task, self.record.summary())
+            now = metrics.accuracy_matrix(self.record.matrix())[task, : task + 1]
+            self.observer.task_ends(task, self.record.summary(), now.tolist())
         return self.record
 
     def _evaluate(self, task: int, evaluator: Evaluator) -> None:
@@ -155,6 +159,8 @@ class Run:
         for kind, passes in evaluator.passes.items():
             counted = self.record.test_passes.get(kind, 0)
             self.record.test_passes[kind] = counted + passes - before[kind]
+        for place, peak in peak_memory(self.device).items():
+            self.record.memory[place] = max(peak, self.record.memory.get(place, 0))
         method = self.learner.method
         self.record.parameters = {
             "learnt": sum(t.numel() for t in method.state_dict().values()),
@@ -246,6 +252,7 @@ class Run:
         self.record.seconds = saved.seconds
         self.record.parameters = saved.parameters
         self.record.test_passes = saved.test_passes
+        self.record.memory = saved.memory
 
 
 def load_method(folder: Path, backbone: FrozenViT) -> Method:

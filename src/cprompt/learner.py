@@ -7,7 +7,7 @@ state there is: a run that is stopped anywhere and resumed ends with the same bi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -131,14 +131,68 @@ class Observer:
     def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
         """A step was taken. Reading the losses waits for the device: do it seldom."""
 
+    def epoch_ends(self, task: int, epoch: int, losses: Mapping[str, float]) -> None:
+        """The mean loss terms of an epoch are known, which may be an epoch later."""
+
     def evaluating(self, task: int, batches: int) -> None:
         """Evaluation after `task` starts."""
 
     def evaluated_batch(self) -> None:
         """One batch of test pictures was answered."""
 
-    def task_ends(self, task: int, summary: Mapping[str, float]) -> None:
-        """A task was learnt and evaluated; `summary` are the metrics so far."""
+    def task_ends(
+        self, task: int, summary: Mapping[str, float], accuracies: Sequence[float]
+    ) -> None:
+        """A task was learnt and evaluated; metrics so far, and each task's accuracy now."""
+
+
+class Observers(Observer):
+    """Tells several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._all = observers
+
+    def stream_begins(self, n_tasks: int) -> None:
+        """See `Observer`."""
+        for observer in self._all:
+            observer.stream_begins(n_tasks)
+
+    def decoded(self, done: int, total: int) -> None:
+        """See `Observer`."""
+        for observer in self._all:
+            observer.decoded(done, total)
+
+    def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
+        """See `Observer`."""
+        for observer in self._all:
+            observer.task_begins(task, n_classes, steps, done)
+
+    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
+        """See `Observer`."""
+        for observer in self._all:
+            observer.stepped(epoch, names, losses)
+
+    def epoch_ends(self, task: int, epoch: int, losses: Mapping[str, float]) -> None:
+        """See `Observer`."""
+        for observer in self._all:
+            observer.epoch_ends(task, epoch, losses)
+
+    def evaluating(self, task: int, batches: int) -> None:
+        """See `Observer`."""
+        for observer in self._all:
+            observer.evaluating(task, batches)
+
+    def evaluated_batch(self) -> None:
+        """See `Observer`."""
+        for observer in self._all:
+            observer.evaluated_batch()
+
+    def task_ends(
+        self, task: int, summary: Mapping[str, float], accuracies: Sequence[float]
+    ) -> None:
+        """See `Observer`."""
+        for observer in self._all:
+            observer.task_ends(task, summary, accuracies)
 
 
 class Checkpointer(Protocol):
@@ -256,6 +310,9 @@ class Learner:
                 f"finite; lower training.lr ({self.training.lr}), set training.clip, "
                 "or use training.precision fp32"
             )
+        first = len(self.losses.epochs) - len(new)
+        for epoch, terms in enumerate(new, start=first):
+            self.observer.epoch_ends(self.position.task, epoch, terms)
 
     def _new_stepper(self) -> Stepper:
         assert self.optimizer is not None

@@ -33,7 +33,8 @@ class Record:
     config: `RunConfig.to_dict()`. classes: names by dataset label. seconds: wall-clock, by part;
     `waiting` is the part of training spent waiting for pictures. test_passes: how often a test
     picture went through the backbone over the whole stream, without and with prompts.
-    losses: for each task, the mean loss terms of each epoch.
+    losses: for each task, the mean loss terms of each epoch. memory: peaks in bytes, of the process
+    and, where there is one, of the CUDA device, on which decoded pictures may lie too.
     """
 
     config: dict[str, Any]
@@ -47,6 +48,7 @@ class Record:
     losses: list[list[dict[str, float]]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     test_passes: dict[str, int] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -143,6 +145,21 @@ def environment(device: torch.device) -> dict[str, Any]:
         "system": platform.system(),
         **hardware,
     }
+
+
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Most bytes this process held so far, and on a CUDA device since its peak was last reset."""
+    peaks = {}
+    try:
+        import resource
+    except ModuleNotFoundError:  # not on Windows
+        pass
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peaks["process"] = peak * (1 if platform.system() == "Darwin" else 1024)
+    if device.type == "cuda":
+        peaks["device"] = torch.cuda.max_memory_allocated(device)
+    return peaks
 
 
 def _cpu_name() -> str:

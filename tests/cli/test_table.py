@@ -223,7 +223,7 @@ def test_the_ablation_runs_on_all_its_benchmarks(tmp_path: Path) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[Path, RunConfig]:
     """The runs that a table would make, by their folders."""
     found: dict[Path, RunConfig] = {}
-    monkeypatch.setattr(command, "_run_missing", found.update)
+    monkeypatch.setattr(command, "_run_missing", lambda configs, track: found.update(configs))
     return found
 
 
@@ -234,6 +234,17 @@ def test_a_table_needs_a_run_for_every_row_benchmark_and_seed(asked: dict[Path, 
         ("elsewhere", benchmark) for benchmark in load_table("ablation").benchmarks
     }
     assert {config.data.dataset for config in asked.values()} == {"shapes"}
+
+
+def test_a_table_can_be_about_one_of_its_benchmarks(asked: dict[Path, RunConfig]) -> None:
+    printed = ok(
+        *("ablation", "--benchmark", "cars20", "--data", "/cars", "--seeds", "1"),
+        *("--format", "csv"),
+    )
+    assert {config.benchmark for config in asked.values()} == {"cars20"}
+    assert len(asked) == 6
+    assert "49.23" in printed  # the paper's vanilla on cars20
+    assert "61.96" not in printed  # and on cars10
 
 
 def test_rows_that_differ_only_in_what_they_show_share_a_run(asked: dict[Path, RunConfig]) -> None:
@@ -295,6 +306,10 @@ def test_a_setting_by_its_name_beats_the_short_option(asked: dict[Path, RunConfi
             "DATASET one of imagenet_r, stanford_cars",
         ),
         (["ablation", "--data", "cars=/pictures"], "--data 'cars=/pictures': this table has"),
+        (
+            ["ablation", "--benchmark", "cars11"],
+            "table ablation has no benchmark 'cars11'; did you mean 'cars10'?",
+        ),
         (["aux", "--seeds", "1,x"], "--seeds '1,x': expected whole numbers, such as 1993,87"),
         (["aux", "--seeds", ""], "--seeds '': expected whole numbers"),
         (["aux", "--methd.tau", "2"], "no settings 'methd'; did you mean 'method'?"),

@@ -6,12 +6,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import typer
 import yaml
 
 from cprompt.errors import ConfigError
 
 SETTINGS_AFTER = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of a command that takes settings beside its own options."""
+
+TRACK = typer.Option(
+    ["jsonl"],
+    help="Where losses and metrics are written on the way: jsonl (events.jsonl in the run's "
+    "folder), tensorboard, wandb, mlflow or none; may be given several times.",
+)
 
 _NAME = re.compile(r"\w+(\.\w+)+")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -99,7 +99,9 @@ class ProgressBars(Observer):
         assert self._bar is not None
         self._progress.advance(self._bar)
 
-    def task_ends(self, task: int, summary: Mapping[str, float]) -> None:
+    def task_ends(
+        self, task: int, summary: Mapping[str, float], accuracies: Sequence[float]
+    ) -> None:
         """Leave one line for the task that is done."""
         if not self._lines:
             return

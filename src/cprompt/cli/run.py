@@ -9,11 +9,13 @@ import yaml
 from rich.console import Console
 
 from cprompt.cli import app
-from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
+from cprompt.cli.arguments import SETTINGS_AFTER, TRACK, parse_settings
 from cprompt.cli.progress import ProgressBars
 from cprompt.config import resolve
 from cprompt.experiment import run as run_experiment
+from cprompt.learner import Observers
 from cprompt.report.terminal import matrix_table, summary_table
+from cprompt.tracking import Tracking, make_trackers
 
 STOPPED = "stopped; the same command with --resume goes on from the last checkpoint"
 
@@ -42,6 +44,7 @@ def run(
     config: Path | None = typer.Option(None, help="YAML file with settings."),
     out: Path | None = typer.Option(None, help="Run folder; by default under runs/."),
     resume: bool = typer.Option(False, "--resume", help="Go on with the run in that folder."),
+    track: list[str] = TRACK,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the settings and stop."),
 ) -> None:
     """Learn a benchmark's tasks one after another and measure after each."""
@@ -59,8 +62,12 @@ def run(
         print(yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True), end="")
         return
     folder = out or settings.default_folder()
-    with ProgressBars(console=console, if_stopped=STOPPED) as bars:
-        record = run_experiment(settings, folder, resume=resume, observer=bars)
+    with (
+        Tracking(make_trackers(track, folder), settings) as tracking,
+        ProgressBars(console=console, if_stopped=STOPPED) as bars,
+    ):
+        observer = Observers(bars, tracking)
+        record = run_experiment(settings, folder, resume=resume, observer=observer)
     console.print(matrix_table(record, f"Accuracy in %, {method} on {benchmark}"))
     console.print(summary_table(record))
     console.print(

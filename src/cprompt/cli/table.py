@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from enum import Enum
 from pathlib import Path
 
@@ -11,12 +12,13 @@ from rich.console import Console
 from cprompt import resources
 from cprompt.backbone import FrozenViT, load_backbone
 from cprompt.cli import app
-from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
+from cprompt.cli.arguments import SETTINGS_AFTER, TRACK, parse_settings
 from cprompt.cli.progress import ProgressBars
 from cprompt.config import BackboneConfig, RunConfig, benchmark_recipe
 from cprompt.data.base import Dataset
 from cprompt.errors import ConfigError
 from cprompt.experiment import run
+from cprompt.learner import Observers
 from cprompt.record import FILE, Record, load_record
 from cprompt.report import tables as render
 from cprompt.settings import suggest
@@ -31,6 +33,7 @@ from cprompt.tables import (
     run_folder,
     table_names,
 )
+from cprompt.tracking import Tracking, make_trackers
 
 TABLES = [*table_names(), "resources"]
 
@@ -60,6 +63,9 @@ def table(
     ),
     backbone: str | None = typer.Option(None, help="Another frozen model than the paper's."),
     weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
+    benchmark: list[str] = typer.Option(
+        [], help="Only this one of the table's benchmarks; may be given several times."
+    ),
     seeds: str = typer.Option(
         ",".join(map(str, PAPER_SEEDS)), help="Seeds of class order, initialisation and data."
     ),
@@ -68,6 +74,7 @@ def table(
     ),
     only_show: bool = typer.Option(False, "--only-show", help="Run nothing; show what there is."),
     runs: Path = typer.Option(Path("runs"), help="Folder that runs are kept in."),
+    track: list[str] = TRACK,
     format: Format = typer.Option(Format.terminal, help="How to print the table."),
 ) -> None:
     """Run what a table of the paper still needs, and print it with the paper's own numbers."""
@@ -77,7 +84,7 @@ def table(
     if name == "resources":
         _print(resources.table(), format)
         return
-    spec = load_table(name)
+    spec = _only(load_table(name), benchmark)
     short = {"backbone.name": backbone, "backbone.weights": weights}
     overrides = {k: v for k, v in short.items() if v is not None} | overrides
     numbers = _seeds(seeds)
@@ -97,7 +104,7 @@ def table(
             for seed in numbers
             for c in [configured(row, benchmark, seed)]
         }
-        _run_missing(configs)
+        _run_missing(configs, track)
 
     def find(config: RunConfig) -> Record | None:
         folder = run_folder(config, runs)
@@ -106,7 +113,7 @@ def table(
     _print(fill(spec, numbers, find, small=small, overrides=overrides), format)
 
 
-def _run_missing(configs: dict[Path, RunConfig]) -> None:
+def _run_missing(configs: dict[Path, RunConfig], track: list[str]) -> None:
     """Run or resume what is not finished; backbones and datasets are loaded once."""
     console = Console(stderr=True)
     missing = {
@@ -124,17 +131,34 @@ def _run_missing(configs: dict[Path, RunConfig]) -> None:
         if key not in datasets:
             datasets[key] = config.data.load(config.seeds.data)
         label = f"[{number}/{len(missing)}] {config.method} {config.benchmark}"
-        with ProgressBars(
-            label.replace("[", r"\["), console, lines=False, if_stopped=STOPPED
-        ) as bars:
+        with (
+            Tracking(make_trackers(track, folder), config) as tracking,
+            ProgressBars(
+                label.replace("[", r"\["), console, lines=False, if_stopped=STOPPED
+            ) as bars,
+        ):
             run(
                 config,
                 folder,
                 resume=True,
-                observer=bars,
+                observer=Observers(bars, tracking),
                 dataset=datasets[key],
                 backbone=backbones[b],
             )
+
+
+def _only(spec: TableSpec, benchmarks: list[str]) -> TableSpec:
+    """The part of a table about these benchmarks, in the table's order; all of it for none."""
+    for name in benchmarks:
+        if name not in spec.benchmarks:
+            raise ConfigError(
+                f"table {spec.name} has no benchmark {name!r}{suggest(name, list(spec.benchmarks))}"
+            )
+    chosen = tuple(b for b in spec.benchmarks if b in benchmarks)
+    if not chosen or chosen == spec.benchmarks:
+        return spec
+    title = f"{spec.title}, {', '.join(chosen)}"
+    return dataclasses.replace(spec, title=title, benchmarks=chosen)
 
 
 def _seeds(text: str) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 from cprompt.data import folder, splits
 from cprompt.data.base import Dataset
 from cprompt.data.images import require_folder
-from cprompt.errors import ConfigError, DataError, some
+from cprompt.errors import DataError, some
 
 _NAME = "stanford_cars"
 
@@ -134,12 +134,8 @@ def _named_by(file: Path, found: Sequence[str]) -> list[str]:
 
 
 def _read_mat(file: Path) -> Mapping[str, Any]:
-    try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        raise ConfigError(
-            f"{file} needs scipy to be read; install it with `pip install cprompt[cars]`"
-        ) from error
+    from scipy.io import loadmat
+
     try:
         content: Mapping[str, Any] = loadmat(str(file), simplify_cells=True)
     except Exception as error:  # scipy meets broken files with almost any exception
