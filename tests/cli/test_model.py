@@ -116,7 +116,9 @@ def test_undo_goes_back_a_batch(photos: Path, tmp_path: Path) -> None:
 
 def test_the_five_commands_of_the_readme(tmp_path: Path) -> None:
     here = tmp_path
-    block = README.read_text("utf-8").split("## Five commands")[1].split("```")[1]
+    block = (
+        README.read_text("utf-8").split("## Five commands")[1].split("```sh\n")[1].split("```")[0]
+    )
     commands = [shlex.split(line, comments=True) for line in block.strip().splitlines()]
     assert [c[1] for c in commands] == ["draw", "learn", "learn", "predict", "serve"]
     entry = [sys.executable, "-c", "from cprompt.cli import main; main()"]

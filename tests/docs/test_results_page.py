@@ -1,0 +1,63 @@
+"""The results in the pages are what the committed records say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results_page", ROOT / "tools/results_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["results_page"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_block_of_results_is_made_from_the_records_byte_for_byte(tool: ModuleType) -> None:
+    blocks = 0
+    for path in tool.pages():
+        page = path.read_text("utf-8")
+        blocks += len(tool.BLOCK.findall(page))
+        assert tool.renewed(page) == page, f"{path.name} is old: run tools/results_page.py"
+    assert blocks == len(tool.PARTS)
+
+
+def test_a_finding_is_judged_by_the_counts_of_the_two_records(tool: ModuleType) -> None:
+    def last_accuracy(method: str) -> float:
+        (path,) = (ROOT / tool.RUNS / "cars10").glob(f"{method}-*order1993-*/record.json")
+        last = json.loads(path.read_text())["rows"][-1]
+        return 100 * sum(last["correct"]["selected"]) / sum(last["count"])
+
+    dualprompt = tool.Finding(
+        "", "cars10", ("dualprompt", "DualPrompt"), ("finetune", "Fine-tuning")
+    )
+    l2p = tool.FINDINGS[0]
+    assert (l2p.better, l2p.worse) == (tool.CPROMPT, ("l2p", "L2P"))
+    theirs, mine = tool.judge(l2p)
+    assert theirs == pytest.approx(66.77 - 60.39)
+    cprompt = tool.value(tool.row_for("cprompt", "cars10")[0], "cars10", "last_accuracy")
+    assert mine == pytest.approx(cprompt - last_accuracy("l2p-matched"))
+    with pytest.raises(KeyError):  # the paper has no number for fine-tuning
+        tool.judge(dualprompt)
+
+
+def test_a_run_that_is_not_there_is_listed_and_nothing_is_made_up(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "RUNS", str(tmp_path))
+    assert all(record is None for *_, record in tool.wanted_runs())
+    assert "L2P (1993)" in tool.missing()
+    assert "0 agree, 0 do not" in tool.findings()
+    row = tool.cells("cprompt", "cars10", tool.METRICS)
+    assert row == ["–", "–", "–", "0"]

@@ -1,0 +1,42 @@
+"""The tables of settings in the pages are those of the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from cprompt.methods import METHODS
+from cprompt.methods.cprompt import CPromptConfig
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import settings_pages  # noqa: E402
+
+
+def test_the_pages_have_the_settings_and_flavours_of_the_code() -> None:
+    for page, text in settings_pages.rendered().items():
+        assert page.read_text("utf-8") == text, f"run tools/settings_pages.py for {page}"
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_has_a_page_with_each_of_its_settings(name: str) -> None:
+    page = settings_pages.PAGES[name].read_text("utf-8")
+    for mark in ("settings", "flavours"):
+        assert page.count(f"<!-- {mark} -->") == page.count(f"<!-- /{mark} -->") == 1
+    assert page.count(f"<!-- results:{name} -->") == page.count("<!-- /results -->") == 1
+    for setting in dataclasses.fields(METHODS[name].Config):
+        assert page.count(f"| `method.{setting.name}` |") == 1
+
+
+def test_a_table_says_defaults_and_choices_as_they_are_typed() -> None:
+    rows = settings_pages.settings("method", CPromptConfig).splitlines()
+    assert rows[0] == "| setting | default | meaning |"
+    assert "| `method.tau` | `1.15` | temperature τ1 of the smooth regularisation |" in rows
+    keys = "one key a class (multi-key) or one key a task"
+    assert f"| `method.keys` | `class` (or `task`) | {keys} |" in rows
+    assert any(row.startswith("| `method.ccl` | `true` | ") for row in rows)
+    assert any(row.startswith("| `method.layers` | empty | ") for row in rows)

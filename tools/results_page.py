@@ -1,0 +1,449 @@
+"""Put the committed runs on real photos into docs/results.md, the method pages and the README.
+
+    python tools/results_page.py
+
+Everything is made from the records in results/; what those do not have is said to be missing. The
+tests check that the pages have what the records say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cprompt.methods import METHODS
+from cprompt.record import FILE, Record, load_record
+from cprompt.report.tables import FORMATS, ours
+from cprompt.tables import (
+    PAPER_SEEDS,
+    Row,
+    TableSpec,
+    fill,
+    load_table,
+    row_config,
+    run_folder,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNS = "results/vit_ti"
+BACKBONE = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+WEIGHTS = f"{BACKBONE}.safetensors"
+SETTINGS = {
+    "backbone.name": BACKBONE,
+    "backbone.weights": WEIGHTS,
+    "training.precision": "bf16",
+}
+DATA = {"cars10": "CARS", "cifar100": "CIFAR"}
+TITLES = {"cars10": "Split Stanford Cars, 10 tasks", "cifar100": "Split CIFAR-100, 10 tasks"}
+ORDER = 1993
+"""The class order that every row has."""
+
+
+class Shown(NamedTuple):
+    """A table of the page: which, of which benchmarks, over which class orders."""
+
+    table: str
+    benchmarks: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+
+MAIN = [Shown("cars10", ("cars10",), PAPER_SEEDS), Shown("cifar100", ("cifar100",), PAPER_SEEDS)]
+ONE = (ORDER,)
+ANALYSES = [
+    Shown("ablation", ("cars10",), ONE),
+    *(
+        Shown(table, ("cars10",), ONE)
+        for table in (
+            "ccl_given",
+            "dualprompt_ccl",
+            "pcl_first",
+            "dualprompt_pcl",
+            "keys",
+            "aux",
+            "smoothing",
+            "others",
+        )
+    ),
+]
+BESIDE = [
+    Shown("normalization", ("cars10", "cifar100"), ONE),
+    Shown("official", ("cars10", "cifar100"), ONE),
+]
+
+
+class Finding(NamedTuple):
+    """A thing the paper says: in `table`, row `better` is above row `worse` in `metric`.
+
+    Rows are (method, label).
+    """
+
+    says: str
+    table: str
+    better: tuple[str, str]
+    worse: tuple[str, str]
+    metric: str = "last_accuracy"
+
+
+CPROMPT = ("cprompt", "CPrompt")
+OTHERS = [
+    ("l2p", "L2P"),
+    ("dualprompt", "DualPrompt"),
+    ("esn", "ESN"),
+    ("coda", "CODA-Prompt"),
+]
+VANILLA = ("cprompt", "vanilla (prompt, head, one key)")
+WHOLE = ("cprompt", "CCL + PCL + MK (CPrompt)")
+FINDINGS = [
+    *(
+        Finding(f"CPrompt is better than {label}, {name}", table, CPROMPT, (method, label))
+        for table, name in (("cars10", "Cars"), ("cifar100", "CIFAR-100"))
+        for method, label in OTHERS
+    ),
+    *(
+        Finding(f"joint training is above CPrompt, {name}", table, ("joint", "UB (joint)"), CPROMPT)
+        for table, name in (("cars10", "Cars"), ("cifar100", "CIFAR-100"))
+    ),
+    Finding("CCL helps alone", "ablation", ("cprompt", "CCL"), VANILLA),
+    Finding("PCL helps alone", "ablation", ("cprompt", "PCL w/o MK"), VANILLA),
+    Finding("multi-key helps alone", "ablation", ("cprompt", "MK"), VANILLA),
+    Finding("all together are best: above CCL", "ablation", WHOLE, ("cprompt", "CCL")),
+    Finding("… above PCL without multi-key", "ablation", WHOLE, ("cprompt", "PCL w/o MK")),
+    Finding("… above multi-key", "ablation", WHOLE, ("cprompt", "MK")),
+    Finding("… above CCL and PCL without it", "ablation", WHOLE, ("cprompt", "CCL + PCL w/o MK")),
+    Finding(
+        "CCL helps where the right prompt is given", "ccl_given", CPROMPT, ("cprompt", "w/o CCL")
+    ),
+    Finding(
+        "PCL helps where the first prompt is always taken",
+        "pcl_first",
+        CPROMPT,
+        ("cprompt", "w/o PCL"),
+    ),
+    Finding(
+        "CCL helps DualPrompt",
+        "dualprompt_ccl",
+        ("dualprompt", "+ CCL"),
+        ("dualprompt", "DualPrompt"),
+    ),
+    Finding(
+        "PCL helps DualPrompt",
+        "dualprompt_pcl",
+        ("dualprompt", "+ PCL"),
+        ("dualprompt", "DualPrompt"),
+    ),
+    Finding(
+        "a key for each class picks the prompt better",
+        "keys",
+        ("cprompt", "one key a class"),
+        ("cprompt", "one key a task"),
+        "selection_accuracy",
+    ),
+    Finding("the auxiliary loss is needed", "aux", CPROMPT, ("cprompt", "w/o L_aux")),
+    Finding("… and its own head", "aux", CPROMPT, ("cprompt", "w/o C_aux")),
+    Finding(
+        "smoothing by EDL is worse",
+        "smoothing",
+        ("cprompt", "adaptive (CPrompt)"),
+        ("cprompt", "EDL"),
+    ),
+    Finding(
+        "smoothing by ROH is worse",
+        "smoothing",
+        ("cprompt", "adaptive (CPrompt)"),
+        ("cprompt", "ROH"),
+    ),
+    *(
+        Finding(
+            f"{part} help{'' if part == 'both' else 's'} {label}",
+            "others",
+            (method, f"+ {part}"),
+            (method, label),
+        )
+        for method, label in (("coda", "CODA-Prompt"), ("l2p", "L2P"))
+        for part in ("CCL", "PCL", "both")
+    ),
+]
+
+
+def find(config: Any) -> Record | None:
+    folder = run_folder(config, ROOT / RUNS)
+    return load_record(folder) if (folder / FILE).exists() else None
+
+
+def spec_of(shown: Shown) -> TableSpec:
+    spec = load_table(shown.table)
+    if spec.benchmarks == shown.benchmarks:
+        return spec
+    title = f"{spec.title}, {', '.join(shown.benchmarks)}"  # as `cprompt table --benchmark` says it
+    return dataclasses.replace(spec, title=title, benchmarks=shown.benchmarks)
+
+
+def run_of(row: Row, benchmark: str, seed: int) -> Record | None:
+    record = find(row_config(row, benchmark, seed, overrides=SETTINGS))
+    return record if record is not None and record.finished else None
+
+
+# --- parts of the page --------------------------------------------------------------------------
+
+
+def command(shown: Shown) -> str:
+    words = [f"cprompt table {shown.table}"]
+    if load_table(shown.table).benchmarks != shown.benchmarks:
+        words += [f"--benchmark {b}" for b in shown.benchmarks]
+    if shown.seeds != PAPER_SEEDS:
+        words.append(f"--seeds {','.join(map(str, shown.seeds))}")
+    return " ".join(words)
+
+
+def show(shown: Shown) -> str:
+    """The command that prints the table from the records, and what it prints."""
+    lines = [
+        f"{command(shown)} --only-show --runs {RUNS}",
+        f"--backbone {BACKBONE}",
+        f"--weights {WEIGHTS}",
+        "--training.precision bf16 --format markdown",
+    ]
+    joined = " \\\n    ".join(lines)
+    table = fill(spec_of(shown), shown.seeds, find, overrides=SETTINGS)
+    return f"<!-- test: shown -->\n```sh\n{joined}\n```\n\n{FORMATS['markdown'](table)}"
+
+
+def value(row: Row, benchmark: str, metric: str) -> float | None:
+    record = run_of(row, benchmark, ORDER)
+    if record is None:
+        return None
+    return record.summary()[metric if row.mode == "selected" else f"{metric}_{row.mode}"]
+
+
+def printed(row: Row, benchmark: str, spec: TableSpec, metric: str) -> float:
+    """The paper's number, without its ±."""
+    cell = row.paper[benchmark][list(spec.columns).index(metric)]
+    return float(str(cell).partition("±")[0])
+
+
+def judge(finding: Finding) -> tuple[float, float | None]:
+    """How far apart the paper's two numbers are, and ours in class order 1993."""
+    spec = load_table(finding.table)
+    benchmark = "cars10" if "cars10" in spec.benchmarks else spec.benchmarks[0]
+    rows = {(row.method, row.label): row for row in spec.rows}
+    better, worse = rows[finding.better], rows[finding.worse]
+    theirs = printed(better, benchmark, spec, finding.metric) - printed(
+        worse, benchmark, spec, finding.metric
+    )
+    a, b = (value(row, benchmark, finding.metric) for row in (better, worse))
+    return theirs, None if a is None or b is None else a - b
+
+
+def findings() -> str:
+    lines = ["| the paper finds | in the paper | here | |", "| --- | ---: | ---: | --- |"]
+    agree = against = 0
+    for finding in FINDINGS:
+        theirs, mine = judge(finding)
+        if mine is None:
+            told = ["–", "not run"]
+        else:
+            agree, against = agree + (mine > 0), against + (mine <= 0)
+            told = [f"{mine:+.2f}", "agrees" if mine > 0 else "**does not agree**"]
+        lines.append(f"| {finding.says} | {theirs:+.2f} | {' | '.join(told)} |")
+    counted = (
+        f"Of {len(FINDINGS)} findings, {agree} agree, {against} do not, and "
+        f"{len(FINDINGS) - agree - against} could not be looked at yet, as a run is missing."
+    )
+    return counted + "\n\n" + "\n".join(lines) + "\n"
+
+
+def all_shown() -> list[Shown]:
+    return [*MAIN, *ANALYSES, *BESIDE]
+
+
+def wanted_runs() -> Iterator[tuple[str, str, int, Record | None]]:
+    """(benchmark, label, class order, record) of every run that a table of the page needs, once."""
+    met = set()
+    for shown in all_shown():
+        for row in spec_of(shown).rows:
+            for benchmark in shown.benchmarks:
+                seeds = shown.seeds if row.method == "cprompt" or shown.seeds == ONE else ONE
+                for seed in seeds:
+                    config = row_config(row, benchmark, seed, overrides=SETTINGS)
+                    folder = run_folder(config, Path())
+                    if folder not in met:
+                        met.add(folder)
+                        title = (
+                            row.label
+                            if shown in MAIN
+                            else f"{shown.table}: {row.method} {row.label}"
+                        )
+                        yield benchmark, title, seed, run_of(row, benchmark, seed)
+
+
+def missing() -> str:
+    absent: dict[str, list[str]] = {}
+    for benchmark, label, seed, record in wanted_runs():
+        if record is None:
+            absent.setdefault(benchmark, []).append(f"{label} ({seed})")
+    if not absent:
+        return "Every run that a table above needs was made.\n"
+    return "".join(
+        f"- {TITLES[benchmark]}: {', '.join(labels)}.\n" for benchmark, labels in absent.items()
+    )
+
+
+def records() -> list[Record]:
+    return [load_record(path) for path in sorted((ROOT / RUNS).rglob(FILE))]
+
+
+def how() -> str:
+    made = records()
+    first = {r.dataset: r for r in made}
+    pictures = "; ".join(
+        f"{name} {r.pictures['train']:,} to learn from and {r.pictures['test']:,} to test on"
+        for name, r in sorted(first.items())
+    )
+    places = sorted({str(r.environment.get("gpu", r.environment["device"])) for r in made})
+    each = [record.environment for record in made]
+    versions = sorted({f"torch {e['torch']}, timm {e['timm']}" for e in each})
+    size = made[0].parameters["backbone"] / 1e6
+    return (
+        f"- {len(made)} runs, each with its record in `{RUNS}`.\n"
+        f"- Backbone: `{BACKBONE}`, {size:.1f} million parameters; every record has the "
+        "fingerprint of its weights.\n"
+        f"- Pictures: {pictures}.\n"
+        "- Every benchmark's own settings, epochs and normalisation; bf16.\n"
+        f"- {', '.join(places)}; {'; '.join(versions)}. Three runs shared the device at a time, so "
+        "the seconds in these records are no measure of speed; that is [here](speed.md).\n"
+    )
+
+
+def scale() -> str:
+    path = ROOT / "results" / "feature_scale" / f"{BACKBONE}.json"
+    about = json.loads(path.read_text("utf-8"))
+    before, after = (about[tap]["mean_length"] for tap in ("pre_norm", "post_norm"))
+    return (
+        f"On {about['photos']} photos ({about['data']}), the class token is {before:.1f} long "
+        f"before this backbone's final norm and {after:.1f} after it (`tools/feature_scale.py`)."
+    )
+
+
+BENCHMARK_ROWS = {"cars10": "cars10", "cifar100": "cifar100"}
+
+
+def row_for(method: str, benchmark: str) -> tuple[Row, TableSpec]:
+    spec = load_table(BENCHMARK_ROWS[benchmark])
+    return next(row for row in spec.rows if row.method == method), spec
+
+
+def cells(method: str, benchmark: str, metrics: Sequence[str]) -> list[str]:
+    """Mean ± std over the runs there are, and how many."""
+    row, _ = row_for(method, benchmark)
+    runs = [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
+    spec = dataclasses.replace(
+        load_table(benchmark),
+        columns={m: m for m in metrics},
+        rows=(dataclasses.replace(row, paper={}),),
+    )
+    filled = fill(spec, PAPER_SEEDS, find, overrides=SETTINGS)
+    texts = [ours(cell) for cell in filled.rows[0][1]]
+    return [*texts, str(len(runs))]
+
+
+METRICS = ("last_accuracy", "average_accuracy", "forgetting_released")
+
+
+def method_rows(method: str) -> str:
+    rows = [
+        f"| {TITLES[benchmark]} | {' | '.join(cells(method, benchmark, METRICS))} |"
+        for benchmark in BENCHMARK_ROWS
+    ]
+    return (
+        "\n## On real photos\n\n"
+        "| benchmark | Last-acc | Avg-acc | FF | runs |\n| --- | ---: | ---: | ---: | ---: |\n"
+        + "\n".join(rows)
+        + f"\n\nViT-Ti/16 (`{BACKBONE}`), not the paper's ViT-B/16; a dash is a run that was not "
+        "made. [All results](../results.md).\n\n"
+    )
+
+
+def readme_table() -> str:
+    head = [
+        "| | Cars Last-acc | Cars Avg-acc | CIFAR-100 Last-acc | CIFAR-100 Avg-acc |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    spec = load_table("cars10")
+    rows = []
+    for row in spec.rows:
+        parts = [
+            text
+            for benchmark in BENCHMARK_ROWS
+            for text in cells(row.method, benchmark, METRICS[:2])[:-1]
+        ]
+        rows.append(f"| {row.label} | {' | '.join(parts)} |")
+    return (
+        "\n## Results\n\nTen tasks on real photos, with a small backbone (ViT-Ti/16) and every "
+        "method under one protocol:\n\n"
+        + "\n".join([*head, *rows])
+        + "\n\nFrom the records in [results/vit_ti](results/vit_ti); ± is over three class "
+        "orders, a number without it is one run, a dash is a run not made. [What agrees with "
+        "the paper, and what does not](docs/results.md).\n\n"
+    )
+
+
+def tables(which: Sequence[Shown]) -> str:
+    return "\n".join(show(shown) for shown in which)
+
+
+def full_commands() -> str:
+    """The same tables with the paper's backbone, for who has it and the time."""
+    lines = []
+    for shown in [*MAIN, *ANALYSES, *BESIDE]:
+        datasets = {"cars10": "stanford_cars=CARS", "cifar100": "cifar100=CIFAR"}
+        data = " ".join(f"--data {datasets[b]}" for b in shown.benchmarks)
+        three = shown._replace(seeds=PAPER_SEEDS)
+        lines.append(f"{command(three)} {data} --training.precision bf16")
+    return "<!-- test: dry-run -->\n```sh\n" + "\n".join(lines) + "\n```\n"
+
+
+PARTS = {
+    "how": how,
+    "findings": findings,
+    "main": lambda: tables(MAIN),
+    "analyses": lambda: tables(ANALYSES),
+    "beside": lambda: tables(BESIDE),
+    "missing": missing,
+    "scale": lambda: scale() + "\n",
+    "commands": full_commands,
+    "readme": readme_table,
+    **{method: (lambda method=method: method_rows(method)) for method in METHODS},
+}
+
+BLOCK = re.compile(r"(<!-- results:(\w+) -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def renewed(page: str) -> str:
+    """The page with every block made anew."""
+
+    def fresh(found: re.Match[str]) -> str:
+        block = PARTS[found[2]]().strip("\n")  # and no spaces, which break lines
+        return f"{found[1]}\n{block}\n\n{found[3]}"
+
+    return BLOCK.sub(fresh, page)
+
+
+def main() -> None:
+    for path in pages():
+        old = path.read_text("utf-8")
+        new = renewed(old)
+        if new != old:
+            path.write_text(new, "utf-8")
+            print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
