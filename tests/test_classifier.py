@@ -627,6 +627,14 @@ def test_a_description_that_does_not_fit_is_refused(
         ContinualClassifier.load(forged(tmp_path / "m", about))
 
 
+def test_what_is_asked_of_a_good_model_wrongly_is_not_blamed_on_it(tmp_path: Path) -> None:
+    learnt({"red": 3, "sea": 3}).save(tmp_path / "m")
+    with pytest.raises(ConfigError, match=r"training.precision: 'bf17' is not one of"):
+        ContinualClassifier.load(tmp_path / "m", precision="bf17")
+    with pytest.raises(ConfigError, match="device 'cudaa' cannot be used here"):
+        ContinualClassifier.load(tmp_path / "m", device="cudaa")
+
+
 def test_tensors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     learnt({"red": 5, "sea": 5}).save(tmp_path / "m")
     tensors = model_folder.read(tmp_path / "m").tensors

@@ -501,6 +501,8 @@ class ContinualClassifier:
         `weights` is the backbone's file, where the model was learnt with one and it is no longer
         where it was.
         """
+        pick_device(device)  # what is asked for here is not the model's fault
+        from_mapping(TrainingConfig, {"precision": precision}, where="training")
         stored = model_folder.read(path)
         about = stored.about
         try:

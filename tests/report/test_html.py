@@ -76,6 +76,39 @@ def test_names_are_text_whatever_is_in_them(
     assert (read.tags, read.texts, read.open) == (tags, texts, [])
 
 
+def test_a_drawing_has_a_description_and_a_source() -> None:
+    read = Reader(html.figure("<svg ></svg>", "caption", NASTY, NASTY))
+    assert read.tags == ["figure", "svg", "figcaption", "span"]
+    assert dict(read.elements)["svg"] == {"role": "img", "aria-label": NASTY}
+    assert read.texts == ["caption", NASTY]
+
+
+def test_headings_of_a_table_lead_to_their_definitions() -> None:
+    fragment = html.table(["", "kind", "FF"], [["a", "b", "1"]], texts=2, links={"FF": "ff"})
+    fragment += html.definitions([("ff", "FF", NASTY)])
+    read = Reader(fragment)
+    [anchor] = [a for t, a in read.elements if t == "a"]
+    [term] = [a for t, a in read.elements if t == "dt"]
+    assert (anchor["href"], term["id"]) == ("#ff", "ff")
+    kinds = [a.get("class") for t, a in read.elements if t in ("th", "td")]
+    assert kinds == [None, "left", None] * 2
+    assert read.texts[-1] == NASTY
+    assert read.open == []
+
+
+def test_contents_lead_to_sections_and_what_is_in_them() -> None:
+    read = Reader(html.contents([("a", NASTY, [("a-1", "one")]), ("b", "two", [])]))
+    assert [a["href"] for t, a in read.elements if t == "a"] == ["#a", "#a-1", "#b"]
+    assert read.texts == [NASTY, "one", "two"]
+    assert read.open == []
+
+
+def test_a_wide_table_scrolls_in_a_box_that_keys_can_reach() -> None:
+    [(_, box), *_] = Reader(html.wide("<table></table>", NASTY)).elements
+    assert box == {"class": "wide", "role": "region", "tabindex": "0", "aria-label": NASTY}
+    assert ".wide { overflow-x: auto" in html.STYLE
+
+
 def test_the_title_and_the_description_of_a_picture_are_escaped() -> None:
     read = Reader(html.page(NASTY, []))
     assert NASTY in read.texts

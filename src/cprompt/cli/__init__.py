@@ -39,6 +39,7 @@ def _options(
 # Each of these registers its command.
 from cprompt.cli import (  # noqa: E402, F401
     cache,
+    compare,
     demo,
     doctor,
     draw,
@@ -48,6 +49,7 @@ from cprompt.cli import (  # noqa: E402, F401
     lists,
     model,
     predict,
+    report,
     run,
     serve,
     show,

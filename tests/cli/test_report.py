@@ -1,0 +1,119 @@
+"""`cprompt report`: what it writes, what it says, and that a failure leaves nothing."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cprompt import cli
+from cprompt.cli import report as command
+from cprompt.errors import CheckpointError
+from cprompt.files import write_json
+from cprompt.record import Record
+from cprompt.report import figures
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, hand_record: Record) -> Path:
+    """Two seeds, of which one is not finished."""
+    folder = tmp_path / "runs"
+    hand_record.save(folder / "one")
+    other = copy.deepcopy(hand_record)
+    other.config["seeds"] = dict.fromkeys(("order", "init", "data"), 5)
+    other.rows = other.rows[:2]
+    other.save(folder / "two")
+    return folder
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures as SVG only; the other formats take most of the time."""
+    monkeypatch.setattr(figures, "to_files", lambda figure: {})
+
+
+def ok(*arguments: str) -> str:
+    result = CliRunner().invoke(cli.app, ["report", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_report_goes_to_its_folder_with_its_title(runs: Path) -> None:
+    printed = ok(str(runs), "--out", "mine", "--title", "My <runs>")
+    assert printed == "2 runs in 1 series, 1 unfinished (in no mean)\nReport: mine/report.html\n"
+    text = Path("mine/report.html").read_text("utf-8")
+    assert "<h1>My &lt;runs&gt;</h1>" in text
+    names = sorted(path.name for path in Path("mine").iterdir())
+    assert names == ["figures", "report.html", "tables"]
+    assert not list(Path("mine").rglob("*.part"))
+    assert Path("mine/figures/shapes-3-tasks-accuracy.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_default_folder_and_the_same_bytes_again(runs: Path) -> None:
+    def written() -> dict[str, bytes]:
+        return {str(p): p.read_bytes() for p in Path("report").rglob("*") if p.is_file()}
+
+    ok(str(runs / "two"), str(runs / "one" / "record.json"))
+    first = written()
+    assert "report/report.html" in first
+    ok(str(runs))
+    assert written() == first
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_was_found_and_left_out_is_said_and_in_the_page(runs: Path) -> None:
+    (runs / "half").mkdir()
+    (runs / "half" / "record.json").write_text("{")
+    printed = ok(str(runs))
+    assert "Left out: " in printed
+    assert "half/record.json is not readable JSON" in printed
+    assert "half/record.json is not readable JSON" in Path("report/report.html").read_text("utf-8")
+
+
+def error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> str:
+    monkeypatch.setattr(sys, "argv", ["cprompt", "report", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_wrong_inputs_are_named_and_nothing_is_written(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_json(Path("other.json"), {"format": "something"})
+    Path("empty").mkdir()
+    for wrong, message in (
+        ("other.json", "other.json is not a record of cprompt"),
+        ("nowhere", "nowhere does not exist"),
+        ("empty", "empty holds no record that can be read"),
+    ):
+        assert message in error(monkeypatch, capsys, str(runs), wrong)
+        assert not Path("report").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_failure_on_the_way_leaves_no_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = command.write_bytes
+
+    def full_disk(path: Path, data: bytes) -> None:
+        if path.suffix == ".csv":
+            raise CheckpointError(f"{path} cannot be written")
+        write(path, data)
+
+    monkeypatch.setattr(command, "write_bytes", full_disk)
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        ok(str(runs))
+    assert not Path("report/report.html").exists()
+    assert not list(Path().rglob("*.part"))
