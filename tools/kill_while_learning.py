@@ -3,8 +3,9 @@
     python tools/kill_while_learning.py MODEL --kills 100
 
 Each time a child process takes the model in the folder MODEL, teaches it another class and saves
-it; it is killed (SIGKILL) at a moment drawn from the time all that takes. What lies in the folder
-must then be the old model or the new one, whole. Prints counts as JSON; fails if there was neither.
+it; it is killed (SIGKILL) at a moment drawn from the time all that takes. A child that was done by
+then is not counted. What lies in the folder must be the old model or the new one, whole. Prints
+counts as JSON; fails if there was neither.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import numpy as np
 import torch
 
 from cprompt import ContinualClassifier, CPromptError, model_folder
+from cprompt.files import write_json
+from cprompt.record import environment
 
 
 def photos(number: int) -> list[tuple[np.ndarray, str]]:
@@ -64,6 +67,7 @@ def main() -> int:
     options.add_argument("model", type=Path)
     options.add_argument("--kills", type=int, default=100)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--out", type=Path, help="also write the counts to this JSON file")
     args = options.parse_args()
     torch.set_num_threads(1)  # a forked child has no other thread
     rng = random.Random(args.seed)
@@ -81,7 +85,11 @@ def main() -> int:
     while counts["killed"] < args.kills:
         before = ContinualClassifier.load(args.model, device="cpu")
         child = in_child(args.model, number)
-        time.sleep(rng.uniform(0, 1.1 * usual))
+        time.sleep(rng.uniform(0, usual))
+        number += 1
+        if os.waitpid(child, os.WNOHANG)[0]:  # it was done already: nobody was killed
+            usual *= 0.95
+            continue
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         counts["killed"] += 1
@@ -89,14 +97,16 @@ def main() -> int:
             after = ContinualClassifier.load(args.model, device="cpu")
             after.predict_proba([picture for picture, _ in photos(0)])
             is_old = after.model == before.model
-            is_new = after.classes_ == [*before.classes_, f"class {number}"]
+            is_new = after.classes_ == [*before.classes_, f"class {number - 1}"]
             kind = "old" if is_old else "new" if is_new else "neither"
         except CPromptError as error:
             print(error)
             kind = "neither"
         counts[kind] += 1
-        number += 1
     print(json.dumps(counts))
+    if args.out:
+        where = environment(torch.device("cpu"))
+        write_json(args.out, {"seed": args.seed, **counts, "environment": where})
     return 1 if counts["neither"] else 0
 
 

@@ -406,7 +406,75 @@ def full_commands() -> str:
     return "<!-- test: dry-run -->\n```sh\n" + "\n".join(lines) + "\n```\n"
 
 
+def load() -> str:
+    """`cprompt serve` under load."""
+    path = ROOT / "results" / "benchmarks" / "cpu" / "serve_load.json"
+    about = json.loads(path.read_text("utf-8"))
+    hardware, latency = about["hardware"], about["latency_seconds"]
+    statuses = ", ".join(f"{count:,} × {status}" for status, count in about["statuses"].items())
+    return (
+        "| clients | seconds | answers a second | p50 | p99 | answers | wrong | jobs done |\n"
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        f"| {about['clients']} | {about['seconds']:g} | {about['answers_a_second']:.0f} "
+        f"| {latency['p50']:.2f} s | {latency['p99']:.2f} s | {statuses} | {about['wrong']} "
+        f"| {about['jobs_done']} of {about['jobs']} |\n\n"
+        f"The embedded backbone, one photo a request ({about['photo']}); {hardware['processor']}, "
+        f"{hardware['threads']} threads, which clients and service share. {about['versions']} "
+        "versions of the model answered in turn.\n"
+    )
+
+
+QUESTIONS = [
+    ("five batches", "in 5 batches"),
+    ("all of it at once", "at once"),
+    ("a class that returns, before", "returning class before"),
+    ("… after", "returning class after"),
+    ("the other classes, before", "others before"),
+    ("… after", "others after"),
+    ("five classes, then five more, one a batch: the first five", "one by one, first five"),
+    ("… had all ten come at once", "at once, the first five"),
+    ("the five single ones", "one by one, single"),
+    ("… had all ten come at once", "at once, those single"),
+]
+
+
+def classifier() -> str:
+    """What tools/classifier_accuracy.py found."""
+    paths = sorted((ROOT / "results" / "classifier").glob("*.json"))
+    found = [json.loads(path.read_text("utf-8")) for path in paths]
+    head = ["", *(about["name"].replace("_", " ") for about in found)]
+    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * len(found)]
+    for label, name in QUESTIONS:
+        each = [
+            f"{a['summary'][name]['mean']:.1f} ± {a['summary'][name]['std']:.1f}" for a in found
+        ]
+        lines.append(f"| {label} | {' | '.join(each)} |")
+    errors = [f"{100 * about['summary']['ece in 5 batches']['mean']:.1f}" for about in found]
+    lines.append(f"| expected calibration error after five batches | {' | '.join(errors)} |")
+    said = [
+        f"{about['name'].replace('_', ' ')}: {about['classes']} classes, "
+        f"{about['photos_a_class']['train']} photos each to learn from and "
+        f"{about['photos_a_class']['test']} to test on, `{about['backbone']}`, "
+        f"{len(about['runs'])} seeds"
+        for about in found
+    ]
+    return "\n".join(lines) + f"\n\nIn percent. {'; '.join(said)}.\n"
+
+
+def kills() -> str:
+    path = ROOT / "results" / "robustness" / "kill_while_learning.json"
+    about = json.loads(path.read_text("utf-8"))
+    return (
+        f"Killed (`kill -9`) {about['killed']} times at random moments of learning and saving "
+        f"(`tools/kill_while_learning.py`), {about['old']} times the old model was there "
+        f"afterwards, {about['new']} times the new one, and {about['neither']} times neither.\n"
+    )
+
+
 PARTS = {
+    "load": load,
+    "classifier": classifier,
+    "kills": kills,
     "how": how,
     "findings": findings,
     "main": lambda: tables(MAIN),
