@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cprompt.files import write_bytes
 from cprompt.methods import METHODS
 from cprompt.record import FILE, Record, load_record
+from cprompt.report import figures
 from cprompt.report.tables import FORMATS, ours
 from cprompt.tables import (
     PAPER_SEEDS,
@@ -504,7 +506,21 @@ def renewed(page: str) -> str:
     return BLOCK.sub(fresh, page)
 
 
+def draw(benchmark: str) -> None:
+    """The curves of the main table's methods, as a picture."""
+    rows = load_table(benchmark).rows
+    runs = {
+        row.label: [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
+        for row in rows
+    }
+    shown = {label: found for label, found in runs.items() if found}
+    picture = figures.to_files(figures.accuracy_curves(shown))["png"]
+    write_bytes(ROOT / "docs" / "assets" / f"results_{benchmark}.png", picture)
+
+
 def main() -> None:
+    for benchmark in BENCHMARK_ROWS:
+        draw(benchmark)
     for path in pages():
         old = path.read_text("utf-8")
         new = renewed(old)
