@@ -24,6 +24,12 @@ def test_a_name_has_the_sum_of_its_positions() -> None:
     np.testing.assert_allclose(p, [[6 / 8, 2 / 8], [6 / 10, 4 / 10]])
 
 
+def test_names_in_another_order_than_their_positions_get_their_own() -> None:
+    logits = np.log(np.array([[1.0, 2.0, 5.0]]))
+    p = name_probabilities(logits, np.array([2, 0, 1]), 3, 1.0)
+    np.testing.assert_allclose(p, [[2 / 8, 5 / 8, 1 / 8]])
+
+
 def test_a_temperature_divides_logits() -> None:
     p = name_probabilities(np.array([[2.0, 0.0]]), np.array([0, 1]), 2, 4.0)
     assert p[0, 0] == pytest.approx(1 / (1 + math.exp(-0.5)))

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 
 import cprompt
 from cprompt import METHODS, UNKNOWN, ContinualClassifier, ModelError, model_folder
+from cprompt import classifier as classifier_module
 from cprompt.assessment import ClassResult
 from cprompt.backbone import PromptableViT, load_backbone
 from cprompt.classifier import LearntBatch, epochs_for, held_out, normalization_of
@@ -102,6 +104,23 @@ def test_an_answer_does_not_depend_on_the_other_photos() -> None:
     order = np.random.default_rng(0).permutation(len(new))
     shuffled = classifier.predict_proba([new[i] for i in order])
     np.testing.assert_allclose(shuffled, whole[order], rtol=1e-3, atol=1e-5)
+
+
+def test_calibration_uses_so_many_photos_at_most_spread_over_the_classes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[NDArray[np.int64]] = []
+    fit = classifier_module.calibration.fit_temperature
+
+    def watch(logits: Any, names: Any, name_of: Any, n_names: int) -> float:
+        used.append(names)
+        return fit(logits, names, name_of, n_names)
+
+    monkeypatch.setattr(classifier_module.calibration, "fit_temperature", watch)
+    monkeypatch.setattr(classifier_module, "MOST", 8)
+    learnt({"red": 20, "sea": 20}, {"moss": 20, "sun": 20})
+    assert used[0].tolist() == [0, 0, 0, 1, 1, 1]  # 15 % of 20, all of them
+    assert used[1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]  # eight of twelve
 
 
 def test_saved_and_loaded_it_answers_the_same_bit_for_bit(tmp_path: Path) -> None:

@@ -59,8 +59,9 @@ own defaults."""
 TRAINING: dict[str, Any] = {"lr": 0.05}
 """How a batch is learnt unless told otherwise; `epochs_for` says how long."""
 
-FEWEST = 5
-"""Held-out photos below which nothing is calibrated."""
+FEWEST, MOST = 5, 1000
+"""Held-out photos below which nothing is calibrated, and how many at most are used for it: their
+number grows with the classes, and so do the logits of each."""
 
 AT_ONCE = 512
 """Photos to decode before they are answered."""
@@ -368,11 +369,12 @@ class ContinualClassifier:
         calibrated = len(shown) >= FEWEST
         if calibrated:
             device = next(state.method.backbone.parameters()).device
+            some = _spread(shown, MOST)
             with torch.no_grad():
-                logits = state.method.answer(features.to(device)).cpu()
+                logits = state.method.answer(features[some].to(device)).cpu()
             name_of = np.asarray(state.name_of, dtype=np.int64)
             temperature = calibration.fit_temperature(
-                logits.numpy(), name_of[shown.numpy()], name_of, len(state.names)
+                logits.numpy(), name_of[shown[some].numpy()], name_of, len(state.names)
             )
             top = state.probabilities(logits, temperature).max(axis=1)
             threshold = calibration.fit_threshold(top, self.accept)
@@ -774,6 +776,14 @@ def _first_of_each(positions: Tensor, count: int) -> list[int]:
         if seen[position] <= count:
             first.append(i)
     return first
+
+
+def _spread(positions: Tensor, most: int) -> Tensor:
+    """Indices of `most` entries, or all there are, spread evenly over the positions."""
+    if len(positions) <= most:
+        return torch.arange(len(positions))
+    order = positions.argsort(stable=True)
+    return order[torch.linspace(0, len(order) - 1, most).long()]
 
 
 def _nearest_keys(
