@@ -413,9 +413,9 @@ def load() -> str:
     path = ROOT / "results" / "benchmarks" / "cpu" / "serve_load.json"
     about = json.loads(path.read_text("utf-8"))
     hardware, latency = about["hardware"], about["latency_seconds"]
-    statuses = ", ".join(f"{count:,} × {status}" for status, count in about["statuses"].items())
+    statuses = ", ".join(f"{count:,} with {status}" for status, count in about["statuses"].items())
     return (
-        "| clients | seconds | answers a second | p50 | p99 | answers | wrong | jobs done |\n"
+        "| clients | seconds | answers a second | p50 | p99 | answers by status | wrong | jobs done |\n"
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         f"| {about['clients']} | {about['seconds']:g} | {about['answers_a_second']:.0f} "
         f"| {latency['p50']:.2f} s | {latency['p99']:.2f} s | {statuses} | {about['wrong']} "
