@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from cprompt.assets import EMBEDDED
 from cprompt.backbone import load_backbone
-from cprompt.cli import app
 from cprompt.experiment import load_method
 from cprompt.methods import METHODS
 
@@ -52,16 +50,6 @@ def test_the_worked_example_of_a_method_runs(
     with torch.inference_mode():
         alone = torch.cat([method(image[None]) for image in images])
         torch.testing.assert_close(method(images), alone, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(("table", "seeds"), [("cars10", "1993,87,1013"), ("ablation", "1993")])
-def test_the_small_tables_in_the_docs_come_from_the_committed_records(
-    table: str, seeds: str
-) -> None:
-    arguments = ["table", table, "--small", "--only-show", "--seeds", seeds]
-    arguments += ["--runs", str(ROOT / "results/small"), "--format", "markdown"]
-    printed = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
-    assert printed in (ROOT / "docs/tables.md").read_text("utf-8")
 
 
 def test_the_model_card_says_what_the_record_says() -> None:

@@ -473,7 +473,30 @@ def kills() -> str:
     )
 
 
+def many() -> str:
+    """What thousands of classes cost."""
+    path = ROOT / "results" / "benchmarks" / "cpu" / "many_classes.json"
+    about = json.loads(path.read_text("utf-8"))
+    lines = [
+        "| batches | classes | learning, a photo | asking, a photo | model | loading |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {p['batches']} | {p['classes']:,} | {1e3 * p['learn_seconds_a_photo']:.0f} ms "
+        f"| {1e3 * p['predict_seconds_a_photo']:.1f} ms | {p['bytes'] / 1e6:.1f} MB "
+        f"| {p['load_seconds']:.2f} s |"
+        for p in about["points"]
+    ]
+    hardware = about["hardware"]
+    return "\n".join(lines) + (
+        f"\n\nBeside what the backbone costs, which is tiny here: `python -m benchmarks.many_classes`, "
+        f"{about['photos_a_class']} photos a class; {hardware['processor']}, "
+        f"{hardware['threads']} thread.\n"
+    )
+
+
 PARTS = {
+    "many": many,
     "load": load,
     "classifier": classifier,
     "kills": kills,
