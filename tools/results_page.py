@@ -415,7 +415,8 @@ def load() -> str:
     hardware, latency = about["hardware"], about["latency_seconds"]
     statuses = ", ".join(f"{count:,} with {status}" for status, count in about["statuses"].items())
     return (
-        "| clients | seconds | answers a second | p50 | p99 | answers by status | wrong | jobs done |\n"
+        "| clients | seconds | answers a second | p50 | p99 | answers by status | wrong "
+        "| jobs done |\n"
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         f"| {about['clients']} | {about['seconds']:g} | {about['answers_a_second']:.0f} "
         f"| {latency['p50']:.2f} s | {latency['p99']:.2f} s | {statuses} | {about['wrong']} "
@@ -489,9 +490,9 @@ def many() -> str:
     ]
     hardware = about["hardware"]
     return "\n".join(lines) + (
-        f"\n\nBeside what the backbone costs, which is tiny here: `python -m benchmarks.many_classes`, "
-        f"{about['photos_a_class']} photos a class; {hardware['processor']}, "
-        f"{hardware['threads']} thread.\n"
+        "\n\nBeside what the backbone costs, which is tiny here: "
+        f"`python -m benchmarks.many_classes`, {about['photos_a_class']} photos a class; "
+        f"{hardware['processor']}, {hardware['threads']} thread.\n"
     )
 
 
