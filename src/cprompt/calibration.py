@@ -53,7 +53,8 @@ def name_probabilities(
         return summed
     by_name = np.argsort(name_of, kind="stable")
     firsts = np.searchsorted(name_of[by_name], np.arange(n_names))
-    return np.add.reduceat(scaled[:, by_name], firsts, axis=1)
+    of_names: Floats = np.add.reduceat(scaled[:, by_name], firsts, axis=1)
+    return of_names
 
 
 def negative_log_likelihood(
