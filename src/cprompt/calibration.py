@@ -47,14 +47,15 @@ def name_probabilities(
     scaled = logits.astype(np.float64) / temperature
     scaled = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     scaled /= scaled.sum(axis=1, keepdims=True)
+    summed: Floats
     if n_names == len(name_of):  # no name has two: they only change places
         summed = np.empty_like(scaled)
         summed[:, name_of] = scaled
-        return summed
-    by_name = np.argsort(name_of, kind="stable")
-    firsts = np.searchsorted(name_of[by_name], np.arange(n_names))
-    of_names: Floats = np.add.reduceat(scaled[:, by_name], firsts, axis=1)
-    return of_names
+    else:
+        by_name = np.argsort(name_of, kind="stable")
+        firsts = np.searchsorted(name_of[by_name], np.arange(n_names))
+        summed = np.add.reduceat(scaled[:, by_name], firsts, axis=1)
+    return summed
 
 
 def negative_log_likelihood(
