@@ -117,21 +117,26 @@ def test_the_command_serves_until_it_is_interrupted(real_model: Path, tmp_path: 
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        line = process.stdout.readline()
-        assert line.startswith(f"serving {real_model} at http://127.0.0.1:"), process.stderr.read()
-        url = line.split()[-1]
-        assert "token: needed; learning: on" in process.stdout.readline()
-        with httpx.Client(base_url=url, timeout=30) as client:
-            error(client.get("/v1/model"), 401, "unauthorized")
-            client.headers["Authorization"] = "Bearer correct-horse-battery"
-            assert ask(client, photo(RED)).json()["predictions"][0]["label"] == "red"
-        assert len(list(temporary.iterdir())) == 1
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) in (0, 130, -signal.SIGINT)
-        assert process.stderr.read() == ""
-    assert list(temporary.iterdir()) == []
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            line = process.stdout.readline()
+            assert line.startswith(f"serving {real_model} at http://127.0.0.1:"), (
+                process.stderr.read()
+            )
+            url = line.split()[-1]
+            assert "token: needed; learning: on" in process.stdout.readline()
+            with httpx.Client(base_url=url, timeout=30) as client:
+                error(client.get("/v1/model"), 401, "unauthorized")
+                client.headers["Authorization"] = "Bearer correct-horse-battery"
+                assert ask(client, photo(RED)).json()["predictions"][0]["label"] == "red"
+            assert len(list(temporary.glob("cprompt-*"))) == 1
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) in (0, 130, -signal.SIGINT)
+            assert process.stderr.read() == ""
+        finally:  # where something above failed, do not wait for ever
+            process.kill()
+    assert list(temporary.glob("cprompt-*")) == []
 
 
 @pytest.mark.parametrize(
