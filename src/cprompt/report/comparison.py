@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cprompt.errors import ConfigError
+from cprompt.metrics import Floats
 from cprompt.report import numbers
 from cprompt.report.definitions import DEFINITIONS
 from cprompt.report.runs import Run
@@ -145,7 +146,7 @@ def paired_test(a: Sequence[float], b: Sequence[float]) -> PairedTest:
 
 def sign_flip_p(differences: Sequence[float]) -> float:
     """Share of all 2^n choices of signs whose sum is at least as far from 0 as the one found."""
-    sums = np.zeros(1)
+    sums: Floats = np.zeros(1)
     for difference in differences:
         sums = np.concatenate([sums + difference, sums - difference])
     found = abs(math.fsum(differences))

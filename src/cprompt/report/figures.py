@@ -316,7 +316,7 @@ def costs(series: Series) -> Figure:
     for i, (name, bars) in enumerate(wanted):
         axes = figure.add_subplot(1, len(wanted), i + 1)
         _dress(axes)
-        left = np.zeros(len(found))
+        left: Floats = np.zeros(len(found))
         side = 0.8 / len(bars) if name.startswith("peak") else 0.8
         for k, (part, values) in enumerate(bars.items()):
             beside = name.startswith("peak")
@@ -461,7 +461,7 @@ def _heatmaps(panels: Mapping[str, Floats], below: str, beside: str, unit: str) 
     bar = figure.colorbar(
         scale, ax=drawn, shrink=min(1.0, 2 / rows), aspect=25, pad=0.01, fraction=0.04
     )
-    bar.outline.set_visible(False)
+    bar.ax.spines["outline"].set_visible(False)
     bar.ax.tick_params(colors=INK, labelsize=8)
     bar.set_label(unit, color=INK)
     return figure
@@ -475,8 +475,7 @@ def _cells(axes: Axes, values: Floats, size: float) -> None:
         axes.imshow(values, interpolation="none", aspect="auto", **scale)
     else:
         edges = np.arange(max(n_rows, n_columns) + 1) - 0.5
-        shown = np.ma.masked_invalid(values)
-        mesh = (edges[: n_columns + 1], edges[: n_rows + 1], shown)
+        mesh = (edges[: n_columns + 1], edges[: n_rows + 1], values)
         axes.pcolormesh(*mesh, edgecolors="face", linewidth=0.3, **scale)
         axes.invert_yaxis()
     if size:
