@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import timm
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cprompt.backbone import PAPER_BACKBONE, FrozenViT
@@ -47,7 +48,9 @@ def measure(method: Method, sizes: tuple[int, ...]) -> Cost:
         trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
         method.close_task()
     stored = sum(t.numel() for t in method.state_dict().values() if t.is_floating_point())
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    # As plain products: not every version of torch counts what fused attention computes.
+    plain = sdpa_kernel(SDPBackend.MATH)
+    with FlopCounterMode(display=False) as counter, plain, torch.no_grad():
         method(torch.zeros(1, 3, *method.backbone.image_size))
     return Cost(stored, trained, counter.get_total_flops() // 2)
 
