@@ -204,7 +204,8 @@ def test_contenders_are_called_in_turn() -> None:
 
 def test_peak_memory_counts_what_was_already_freed() -> None:
     peak = peak_memory(partial(torch.ones, 50_000_000), torch.device("cpu"))
-    assert peak is None or 200e6 <= peak < 300e6
+    pages_there_before = 1e6  # a process has some free memory that it asks nobody for
+    assert peak is None or 200e6 - pages_there_before <= peak < 300e6
 
 
 @pytest.mark.parametrize(

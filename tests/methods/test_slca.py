@@ -229,7 +229,10 @@ def test_a_new_method_starts_from_the_frozen_backbone(backbone: FrozenViT) -> No
     assert isinstance(method, SLCA)
     images = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        assert torch.equal(method.feature(method.embed(images)), backbone(images, tap="post_norm"))
+        feature = method.feature(method.embed(images))
+        torch.testing.assert_close(feature, backbone(images, tap="post_norm"), rtol=1e-6, atol=1e-6)
+    frozen = backbone.vit.state_dict()
+    assert all(torch.equal(t, frozen[n]) for n, t in method.tuned.vit.state_dict().items())
 
 
 def test_the_copy_computes_in_the_backbones_precision_but_stays_fp32() -> None:
