@@ -24,10 +24,11 @@ from cprompt.data import images, pixels
 from cprompt.data.base import Dataset, ImageSet
 from cprompt.errors import CheckpointError, ConfigError, DataError
 from cprompt.experiment import CHECKPOINT, run
-from cprompt.learner import LossLog, Observer, TrainingConfig, learning_rate, pick_device
+from cprompt.learner import LossLog, TrainingConfig, learning_rate, pick_device
 from cprompt.methods.cprompt import CPrompt
 from cprompt.record import load_record
 from cprompt.stepping import Acceleration
+from tests.stopping import StopAt
 
 
 def settings(tiny: dict[str, Any], **more: Any) -> Any:
@@ -50,18 +51,6 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 # --- resuming -----------------------------------------------------------------------------------
-
-
-class StopAt(Observer):
-    """Raises after so many steps."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from cprompt import metrics
 from cprompt.config import resolve
@@ -18,18 +17,9 @@ from cprompt.experiment import run
 from cprompt.learner import Observer, Observers
 from cprompt.record import Record
 from cprompt.tracking import Axis, JsonLines, Outcome, Tracker, Tracking, make_trackers
+from tests.stopping import StopAt
 
 EPOCHS = 2
-
-
-class StopAt(Observer):
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
 
 
 def tracked(

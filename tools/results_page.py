@@ -9,12 +9,14 @@ tests check that the pages have what the records say.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from cprompt.config import RunConfig
 from cprompt.files import write_bytes
 from cprompt.methods import METHODS
 from cprompt.record import FILE, Record, load_record
@@ -22,10 +24,12 @@ from cprompt.report import figures
 from cprompt.report.tables import FORMATS, ours
 from cprompt.tables import (
     PAPER_SEEDS,
+    Cell,
     Row,
     TableSpec,
     fill,
     load_table,
+    only,
     row_config,
     run_folder,
 )
@@ -39,7 +43,6 @@ SETTINGS = {
     "backbone.weights": WEIGHTS,
     "training.precision": "bf16",
 }
-DATA = {"cars10": "CARS", "cifar100": "CIFAR"}
 TITLES = {"cars10": "Split Stanford Cars, 10 tasks", "cifar100": "Split CIFAR-100, 10 tasks"}
 ORDER = 1993
 """The class order that every row has."""
@@ -171,17 +174,17 @@ FINDINGS = [
 ]
 
 
-def find(config: Any) -> Record | None:
-    folder = run_folder(config, ROOT / RUNS)
+@functools.cache
+def read(folder: Path) -> Record | None:
     return load_record(folder) if (folder / FILE).exists() else None
 
 
+def find(config: RunConfig) -> Record | None:
+    return read(run_folder(config, ROOT / RUNS))
+
+
 def spec_of(shown: Shown) -> TableSpec:
-    spec = load_table(shown.table)
-    if spec.benchmarks == shown.benchmarks:
-        return spec
-    title = f"{spec.title}, {', '.join(shown.benchmarks)}"  # as `cprompt table --benchmark` says it
-    return dataclasses.replace(spec, title=title, benchmarks=shown.benchmarks)
+    return only(load_table(shown.table), shown.benchmarks)
 
 
 def run_of(row: Row, benchmark: str, seed: int) -> Record | None:
@@ -330,36 +333,28 @@ def scale() -> str:
     )
 
 
-BENCHMARK_ROWS = {"cars10": "cars10", "cifar100": "cifar100"}
+def row_for(method: str, benchmark: str) -> Row:
+    return next(row for row in load_table(benchmark).rows if row.method == method)
 
 
-def row_for(method: str, benchmark: str) -> tuple[Row, TableSpec]:
-    spec = load_table(BENCHMARK_ROWS[benchmark])
-    return next(row for row in spec.rows if row.method == method), spec
-
-
-def cells(method: str, benchmark: str, metrics: Sequence[str]) -> list[str]:
-    """Mean ± std over the runs there are, and how many."""
-    row, _ = row_for(method, benchmark)
-    runs = [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
-    spec = dataclasses.replace(
-        load_table(benchmark),
-        columns={m: m for m in metrics},
-        rows=(dataclasses.replace(row, paper={}),),
-    )
-    filled = fill(spec, PAPER_SEEDS, find, overrides=SETTINGS)
-    texts = [ours(cell) for cell in filled.rows[0][1]]
-    return [*texts, str(len(runs))]
+def cells(method: str, benchmark: str, metrics: Sequence[str]) -> list[Cell]:
+    """Mean and std of each metric over the runs there are."""
+    row = dataclasses.replace(row_for(method, benchmark), paper={})
+    columns = {metric: metric for metric in metrics}
+    spec = dataclasses.replace(load_table(benchmark), columns=columns, rows=(row,))
+    ((_, found),) = fill(spec, PAPER_SEEDS, find, overrides=SETTINGS).rows
+    return list(found)
 
 
 METRICS = ("last_accuracy", "average_accuracy", "forgetting_released")
 
 
 def method_rows(method: str) -> str:
-    rows = [
-        f"| {TITLES[benchmark]} | {' | '.join(cells(method, benchmark, METRICS))} |"
-        for benchmark in BENCHMARK_ROWS
-    ]
+    rows = []
+    for benchmark, title in TITLES.items():
+        found = cells(method, benchmark, METRICS)
+        numbers = [*map(ours, found), str(found[0].runs)]
+        rows.append(f"| {title} | {' | '.join(numbers)} |")
     return (
         "\n## On real photos\n\n"
         "| benchmark | Last-acc | Avg-acc | FF | runs |\n| --- | ---: | ---: | ---: | ---: |\n"
@@ -378,9 +373,7 @@ def readme_table() -> str:
     rows = []
     for row in spec.rows:
         parts = [
-            text
-            for benchmark in BENCHMARK_ROWS
-            for text in cells(row.method, benchmark, METRICS[:2])[:-1]
+            ours(cell) for benchmark in TITLES for cell in cells(row.method, benchmark, METRICS[:2])
         ]
         rows.append(f"| {row.label} | {' | '.join(parts)} |")
     return (
@@ -400,7 +393,7 @@ def tables(which: Sequence[Shown]) -> str:
 def full_commands() -> str:
     """The same tables with the paper's backbone, for who has it and the time."""
     lines = []
-    for shown in [*MAIN, *ANALYSES, *BESIDE]:
+    for shown in all_shown():
         datasets = {"cars10": "stanford_cars=CARS", "cifar100": "cifar100=CIFAR"}
         data = " ".join(f"--data {datasets[b]}" for b in shown.benchmarks)
         three = shown._replace(seeds=PAPER_SEEDS)
@@ -543,7 +536,7 @@ def draw(benchmark: str) -> None:
 
 
 def main() -> None:
-    for benchmark in BENCHMARK_ROWS:
+    for benchmark in TITLES:
         draw(benchmark)
     for path in pages():
         old = path.read_text("utf-8")

@@ -7,7 +7,7 @@ found by their settings, so a run that two tables need is made once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from cprompt.config import RunConfig, flatten, merge, read_recipe, recipe_names,
 from cprompt.errors import ConfigError
 from cprompt.methods import method_class
 from cprompt.metrics import mean_std
-from cprompt.record import Record
+from cprompt.record import FILE, Record, load_record
 from cprompt.settings import suggest
 
 PAPER_SEEDS = (1993, 87, 1013)
@@ -90,6 +90,19 @@ def load_table(name: str) -> TableSpec:
     return TableSpec(
         name, about["title"], about["paper"], tuple(about["benchmarks"]), about["columns"], rows
     )
+
+
+def only(spec: TableSpec, benchmarks: Sequence[str]) -> TableSpec:
+    """The part of a table about these benchmarks, in the table's order; all of it for none."""
+    for name in benchmarks:
+        if name not in spec.benchmarks:
+            raise ConfigError(
+                f"table {spec.name} has no benchmark {name!r}{suggest(name, list(spec.benchmarks))}"
+            )
+    chosen = tuple(b for b in spec.benchmarks if b in benchmarks)
+    if not chosen or chosen == spec.benchmarks:
+        return spec
+    return replace(spec, title=f"{spec.title}, {', '.join(chosen)}", benchmarks=chosen)
 
 
 def row_config(
@@ -196,6 +209,16 @@ def _cell(summaries: Sequence[Mapping[str, float]], metric: str, mode: str, prin
         return Cell(None, None, 0, paper)
     mean, std = mean_std(values)
     return Cell(mean, std if len(values) > 1 else None, len(values), paper)
+
+
+def finder(parent: Path) -> Find:
+    """Finds the records of runs below `parent`."""
+
+    def find(config: RunConfig) -> Record | None:
+        folder = run_folder(config, parent)
+        return load_record(folder) if (folder / FILE).exists() else None
+
+    return find
 
 
 def run_folder(config: RunConfig, parent: Path) -> Path:

@@ -20,13 +20,13 @@ from cprompt.checkpoint import load_checkpoint, save_checkpoint
 from cprompt.config import resolve
 from cprompt.data.base import Dataset, ImageSet
 from cprompt.experiment import CHECKPOINT, run
-from cprompt.learner import Observer
 from cprompt.methods import METHODS, Method, create_method
 from cprompt.methods.base import Batches as BatchesOfATask
 from cprompt.methods.base import Draws, rebuild
 from cprompt.record import Record, load_record
 from cprompt.seeds import generator
 from tests.methods.common import chosen_tasks
+from tests.stopping import StopAt
 
 SMALL: dict[str, dict[str, Any]] = {
     "coda": {"length": 2, "components_per_task": 3},
@@ -207,16 +207,6 @@ def test_what_is_said_to_last_is_not_changed_by_later_tasks(name: str, backbone:
         for key, value in now.items():
             assert torch.equal(value, kept.setdefault(key, value)), key
     assert len(kept) == method.uses_query + method.features_last * len(SIZES)
-
-
-class StopAt(Observer):
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def stepped(self, *args: Any) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
 
 
 def test_a_stopped_run_resumes_to_the_same_bits(

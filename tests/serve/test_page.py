@@ -26,11 +26,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (chromium and driver):
         message = (
-            "chromium and chromedriver (Debian: chromium, chromium-driver) are not on the PATH"
+            "the page is tested in a real browser: install chromium and chromedriver (Debian: "
+            "chromium, chromium-driver). .ci/run does, and there this is a failure"
         )
         if os.environ.get("CI"):
             pytest.fail(message)
-        pytest.skip(message)
+        pytest.skip(message)  # `make test` needs no more than Python and make
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for argument in (

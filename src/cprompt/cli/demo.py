@@ -21,7 +21,8 @@ from cprompt.data.base import Dataset
 from cprompt.experiment import load_method, run
 from cprompt.files import write_bytes
 from cprompt.record import Record
-from cprompt.report.demo import NAMES, Example, demo_page
+from cprompt.report.demo import Example, demo_page
+from cprompt.report.series import NAMES
 from cprompt.report.terminal import matrix_table
 
 METHODS = ("cprompt", "finetune")

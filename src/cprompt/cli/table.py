@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from enum import Enum
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from cprompt.data.base import Dataset
 from cprompt.errors import ConfigError
 from cprompt.experiment import run
 from cprompt.learner import Observers
-from cprompt.record import FILE, Record, load_record
+from cprompt.record import FILE, load_record
 from cprompt.report import tables as render
 from cprompt.settings import suggest
 from cprompt.tables import (
@@ -28,7 +27,9 @@ from cprompt.tables import (
     Table,
     TableSpec,
     fill,
+    finder,
     load_table,
+    only,
     row_config,
     run_folder,
     table_names,
@@ -84,7 +85,7 @@ def table(
     if name == "resources":
         _print(resources.table(), format)
         return
-    spec = _only(load_table(name), benchmark)
+    spec = only(load_table(name), benchmark)
     short = {"backbone.name": backbone, "backbone.weights": weights}
     overrides = {k: v for k, v in short.items() if v is not None} | overrides
     numbers = _seeds(seeds)
@@ -106,11 +107,7 @@ def table(
         }
         _run_missing(configs, track)
 
-    def find(config: RunConfig) -> Record | None:
-        folder = run_folder(config, runs)
-        return load_record(folder) if (folder / FILE).exists() else None
-
-    _print(fill(spec, numbers, find, small=small, overrides=overrides), format)
+    _print(fill(spec, numbers, finder(runs), small=small, overrides=overrides), format)
 
 
 def _run_missing(configs: dict[Path, RunConfig], track: list[str]) -> None:
@@ -145,20 +142,6 @@ def _run_missing(configs: dict[Path, RunConfig], track: list[str]) -> None:
                 dataset=datasets[key],
                 backbone=backbones[b],
             )
-
-
-def _only(spec: TableSpec, benchmarks: list[str]) -> TableSpec:
-    """The part of a table about these benchmarks, in the table's order; all of it for none."""
-    for name in benchmarks:
-        if name not in spec.benchmarks:
-            raise ConfigError(
-                f"table {spec.name} has no benchmark {name!r}{suggest(name, list(spec.benchmarks))}"
-            )
-    chosen = tuple(b for b in spec.benchmarks if b in benchmarks)
-    if not chosen or chosen == spec.benchmarks:
-        return spec
-    title = f"{spec.title}, {', '.join(chosen)}"
-    return dataclasses.replace(spec, title=title, benchmarks=chosen)
 
 
 def _seeds(text: str) -> list[int]:

@@ -10,8 +10,7 @@ from PIL import Image
 from cprompt import metrics
 from cprompt.record import Record
 from cprompt.report import figures, html
-
-NAMES = {"cprompt": "CPrompt", "finetune": "Fine-tuning"}
+from cprompt.report.series import NAMES
 
 
 @dataclass(frozen=True)
