@@ -223,6 +223,20 @@ def test_mlflow_gets_every_value_and_goes_on_with_its_run(
     assert_holds(values, record)
 
 
+def test_a_run_that_starts_anew_gets_a_new_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    names = []
+    for steps in (0, 0, 3):
+        (tracker,) = make_trackers(["wandb"], tmp_path)
+        tracker.begin({"benchmark": "shapes"}, {"task": 0, "epoch": steps})
+        tracker.end("finished")
+        names.append(json.loads((tmp_path / "tracking.json").read_text())["wandb"])
+    assert names[0] != names[1] == names[2]
+
+
 class Broken:
     """Fails at the third value, as a server does that goes away."""
 

@@ -191,7 +191,7 @@ class WandB:
         """Open the run that the folder remembers, or a new one."""
         import wandb
 
-        known = _remembered(self._folder).get("wandb")
+        known = _known(self._folder, "wandb", steps_before)
         try:
             self._run = wandb.init(
                 project="cprompt",
@@ -245,8 +245,8 @@ class MLflow:
 
         try:
             self._client = client = mlflow.MlflowClient()
-            known = _remembered(self._folder).get("mlflow")
-            if known is not None and any(steps_before.values()):
+            known = _known(self._folder, "mlflow", steps_before)
+            if known is not None:
                 self._run_id = known
                 client.update_run(known, status="RUNNING")
                 return
@@ -300,6 +300,11 @@ def _remembered(folder: Path) -> dict[str, str]:
     """Under which names other programs know the run in `folder`."""
     path = folder / _MEMORY
     return dict(read_json(path)) if path.exists() else {}
+
+
+def _known(folder: Path, program: str, steps_before: Mapping[Axis, int]) -> str | None:
+    """The name to go on under; none for a run that starts anew, whatever was there before."""
+    return _remembered(folder).get(program) if any(steps_before.values()) else None
 
 
 def _remember(folder: Path, program: str, name: str) -> None:
