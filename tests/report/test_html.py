@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -14,40 +13,9 @@ from PIL import Image
 from cprompt.record import Record
 from cprompt.report import html
 from cprompt.report.figures import accuracy_curves, accuracy_heatmap, to_svg
+from tests.report.reader import Reader
 
 NASTY = "<b>&\"'</b><script>x</script>"
-
-
-class Reader(HTMLParser):
-    """Elements, their attributes and the text of a page, as a browser would see them."""
-
-    VOID = frozenset({"meta", "img", "br", "link", "input"})
-
-    def __init__(self, document: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.open: list[str] = []
-        self.feed(document)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def tags(self) -> list[str]:
-        return [tag for tag, _ in self.elements]
 
 
 def picture() -> Image.Image:

@@ -7,7 +7,6 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +16,7 @@ from cprompt.report.page import NAMED_CLASSES, build, class_lines, summary_grid
 from cprompt.report.runs import Run
 from cprompt.report.series import sections
 from cprompt.stream import TaskStream
+from tests.report.reader import Reader
 
 MakeRun = Callable[..., Run]
 
@@ -25,33 +25,12 @@ TABLES = ("summary", "tasks", "classes", "cost", "runs")
 NASTY = "<script>alert('1')</script> & \"$x_1$\""
 
 
-class Page(HTMLParser):
-    """A report as a browser reads it; fails where elements are not closed in order."""
+class Page(Reader):
+    """A whole document: nothing is left open."""
 
     def __init__(self, document: bytes) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.by_tag: dict[str, list[str]] = {}
-        self.feed(document.decode())
-        self.close()
+        super().__init__(document.decode())
         assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self.by_tag.setdefault(tag, []).append("")
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        for tag in self.open:
-            self.by_tag[tag][-1] += data
 
 
 @pytest.fixture
