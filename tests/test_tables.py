@@ -515,6 +515,18 @@ def test_notes_say_what_the_numbers_stand_for(hand_record: Record) -> None:
     assert "say nothing about the paper's" in small.notes[3]
 
 
+def test_a_note_says_which_settings_are_not_the_benchmarks_own() -> None:
+    """Those of the machine do not count, and the backbone is named anyway."""
+    settings = {"training.epochs": 30, "method.ccl": False}
+    beside = {"execution.workers": 2, "data.root": "photos", "backbone.name": "vit_small"}
+    table = fill(spec_of(cprompt_row()), [5], not_run, overrides=settings | beside)
+    assert table.notes[1] == (
+        "Ours with method.ccl False, training.epochs 30 in place of the benchmark's own."
+    )
+    usual = fill(spec_of(cprompt_row()), [5], not_run, overrides=beside)
+    assert not any("in place of" in note for note in usual.notes)
+
+
 def test_what_is_looked_for_is_the_run_of_row_benchmark_seed_and_settings() -> None:
     asked: list[RunConfig] = []
 

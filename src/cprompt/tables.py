@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cprompt.config import RunConfig, flatten, merge, read_recipe, recipe_names, resolve
+from cprompt.config import (
+    RunConfig,
+    flatten,
+    merge,
+    nest,
+    read_recipe,
+    recipe_names,
+    resolve,
+    what_counts,
+)
 from cprompt.errors import ConfigError
 from cprompt.methods import method_class
 from cprompt.metrics import mean_std
@@ -184,6 +193,8 @@ def fill(
         + ".",
         f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, augreg_in21k_ft_in1k).",
     ]
+    if changed := _told(overrides or {}):
+        notes.insert(1, f"Ours with {changed} in place of the benchmark's own.")
     if finished < wanted:
         notes.append(f"Only {finished} of {wanted} runs are finished; the numbers are over those.")
     if small:
@@ -193,6 +204,16 @@ def fill(
         )
     title = f"{spec.title}, small stand-in" if small else spec.title
     return Table(title, columns, tuple(rows), tuple(notes))
+
+
+def _told(overrides: Mapping[str, Any]) -> str:
+    """Those settings that decide numbers, for a note; the backbone has its own."""
+    counts = flatten(what_counts(nest(overrides)))
+    return ", ".join(
+        f"{name} {value}"
+        for name, value in sorted(overrides.items())
+        if counts.get(name) == value and not name.startswith("backbone.")
+    )
 
 
 def _cell(summaries: Sequence[Mapping[str, float]], metric: str, mode: str, printed: Any) -> Cell:
