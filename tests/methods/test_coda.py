@@ -61,7 +61,7 @@ class Naive:
         return found  # type: ignore[return-value]
 
     def feature(self, image: Tensor, tasks: int) -> Tensor:
-        """The class token after the final norm, with prefixes from `tasks` tasks; 0: plain."""
+        """The class token, with prefixes from `tasks` tasks; 0: plain, the query."""
         q = None if tasks == 0 else self.feature(image, 0).detach()
         x = self.vit._pos_embed(self.vit.patch_embed(image[None]))[0]
         for i, block in enumerate(self.vit.blocks):
@@ -77,7 +77,8 @@ class Naive:
                 prefix_k, prefix_v = prompt[:half], prompt[half:]
             x = x + self.attend(block.attn, block.norm1(x), prefix_k, prefix_v)
             x = x + block.mlp(block.norm2(x))
-        return self.vit.norm(x[0])
+        tap = self.config.query if tasks == 0 else self.config.feature
+        return self.vit.norm(x[0]) if tap == "post_norm" else x[0]
 
     @staticmethod
     def attend(attn: Any, y: Tensor, prefix_k: Tensor, prefix_v: Tensor) -> Tensor:
@@ -137,6 +138,8 @@ class Naive:
 VARIANTS: dict[str, dict[str, Any]] = {
     "its own": {},
     "with the orthogonality loss": {"mu": 0.02},
+    "reading before the final norm": {"feature": "pre_norm"},
+    "asking before the final norm": {"query": "pre_norm"},
     "other blocks": {"layers": [5, 1], "mu": 0.02},
     "with ccl": {"ccl": True, "tau": 2.0, "margin": 0.5, "alpha": 0.3},
     "with pcl": {"pcl": True},

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT, Prompts
+from cprompt.backbone import FrozenViT, Prompts, Tap
 from cprompt.growing import GrowingRows
 from cprompt.methods import segments
 from cprompt.methods.base import Draws, Method, register
@@ -28,6 +28,8 @@ class CodaConfig(ConsistencyConfig, SegmentsConfig):
     layers: tuple[int, ...] = setting((0, 1, 2, 3, 4), "blocks that get a prefix, from 0")
     components_per_task: int = setting(10, "components added for every task")
     mu: float = setting(0.0, "strength μ of the orthogonality loss")
+    feature: Tap = setting("post_norm", "heads read the class token before or after the final norm")
+    query: Tap = setting("post_norm", "queries are taken before or after the final norm")
     ccl: bool = setting(False, "classifier consistency: expose the prompt to all old heads")
     pcl: bool = setting(False, "prompt consistency: train the head without the latest components")
 
@@ -49,8 +51,8 @@ class Coda(Method):
     Component k of a block has values P_k, a key K_k and an attention vector A_k. A picture's plain
     class token q weighs it by α_k = cos(q ⊙ A_k, K_k), and the prompt is Σ_k α_k P_k over the
     components of all tasks seen. Only the current task's components are trained. Query and
-    feature are taken after the final norm. The number of tasks need not be known: each brings
-    `components_per_task` new components.
+    feature are taken after the final norm, unless set otherwise. The number of tasks need not be
+    known: each brings `components_per_task` new components.
 
     With `pcl`, which the authors of neither paper define for CODA-Prompt, the prompt P_i that
     trains the head is the one mixed from the components of tasks 1 to i, with i ~ Uni(1, t) drawn
@@ -90,7 +92,7 @@ class Coda(Method):
     @torch.no_grad()
     def query(self, embedded: Tensor) -> Tensor:
         """q: the class token (B, D) of the pass without prompts."""
-        return self.backbone.read(embedded, tap="post_norm")
+        return self.backbone.read(embedded, tap=self.config.query)
 
     def prompted(self, embedded: Tensor, query: Tensor, tasks: Tensor | None = None) -> Tensor:
         """h (B, D) under the prompt that each query mixes.
@@ -106,7 +108,7 @@ class Coda(Method):
         prefixes = {
             layer: (key, value) for layer, key, value in zip(self.layers, keys, values, strict=True)
         }
-        return self.backbone.read(embedded, Prompts(prefixes=prefixes), "post_norm")
+        return self.backbone.read(embedded, Prompts(prefixes=prefixes), self.config.feature)
 
     def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
         """With pcl, how many tasks' components each picture gets, and what the heads need."""

@@ -91,7 +91,7 @@ class DualPrompt(Method):
         fresh = config.new_prompt((1, *self.e_shape), rng)
         copied = config.prompt_init == "copy" and len(self.e_prompts)
         self.e_prompts.open(self.e_prompts.frozen[-1:] if copied else fresh)
-        config.open_head(self.heads, n_classes, rng)
+        self.heads.open(n_classes, rng)
         self.keys.open(self.n_tasks - 1, n_classes, rng)
         if config.init is not None:
             rows = self.keys.rows

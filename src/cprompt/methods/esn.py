@@ -15,7 +15,7 @@ from cprompt.consistency import split_by_task
 from cprompt.growing import GrowingRows
 from cprompt.methods import segments
 from cprompt.methods.base import Batches, Draws, Method, register
-from cprompt.methods.heads import TaskHeads
+from cprompt.methods.heads import HeadConfig, TaskHeads
 from cprompt.methods.segments import SegmentsConfig
 from cprompt.settings import check, setting
 
@@ -28,7 +28,7 @@ NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True)
-class ESNConfig(SegmentsConfig):
+class ESNConfig(HeadConfig, SegmentsConfig):
     """Settings of ESN; the defaults are its own but for the prompt, which is CPrompt's."""
 
     energy_weight: float = setting(0.1, "strength λ of the pull of the energy to its anchor")
@@ -69,7 +69,7 @@ class ESN(Method):
         self.layers = segments.place(config, backbone)
         self.prompt = nn.Parameter(torch.zeros(len(self.layers), config.length, backbone.dim))
         self.blocks = TaskAttentionBlocks(backbone.dim, backbone.vit.blocks[0].attn.num_heads)
-        self.heads = TaskHeads(backbone.dim)
+        self.heads = TaskHeads(backbone.dim, config.head_init)
         self.register_buffer("class_task", torch.empty(0, dtype=torch.long))
         self.register_buffer("grid", torch.tensor(TEMPERATURES), persistent=False)
         self.register_buffer("voting", torch.arange(len(TEMPERATURES)) == 0)

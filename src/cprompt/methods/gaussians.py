@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cprompt.growing import GrowingRows
+from cprompt.methods.heads import HeadConfig
 from cprompt.settings import check, setting
 
 Covariance = Literal["full", "variance"]
@@ -28,7 +29,7 @@ RIDGE = 1e-4
 
 
 @dataclass(frozen=True)
-class AlignmentConfig:
+class AlignmentConfig(HeadConfig):
     """What is kept of a class, and how heads are trained on it; the defaults are SLCA's."""
 
     covariance: Covariance = setting(

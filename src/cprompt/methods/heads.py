@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +15,25 @@ from cprompt.growing import GrowingRows
 from cprompt.methods.base import Draws
 from cprompt.settings import check, setting
 
+HeadInit = Literal["kaiming", "linear", "normal", "zero"]
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """How a new head starts; the default is CPrompt's."""
+
+    head_init: HeadInit = setting(
+        "kaiming", "a new head's weights: kaiming U(±√(3/D)), linear U(±1/√D), normal 0.02, zero"
+    )
+
 
 class TaskHeads(nn.Module):
     """One linear head a task, D to n_t, kept as one matrix so that all old heads are one matmul."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, init: HeadInit = "kaiming") -> None:
         super().__init__()
         self.dim = dim
+        self.init = init
         self.sizes: list[int] = []
         self.weight = GrowingRows(dim)
         self.bias = GrowingRows()
@@ -28,7 +41,7 @@ class TaskHeads(nn.Module):
     def open(self, n_classes: int, rng: torch.Generator) -> None:
         """Add the head of a new task."""
         self.sizes.append(n_classes)
-        weight, bias = new_head(n_classes, self.dim, rng)
+        weight, bias = new_head(n_classes, self.dim, rng, self.init)
         self.weight.open(weight)
         self.bias.open(bias)
 
@@ -51,15 +64,31 @@ class TaskHeads(nn.Module):
         return F.linear(features, self.weight.all(), self.bias.all())
 
 
-def new_head(n_classes: int, dim: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Initial weight, U(±sqrt(3/D)) as Kaiming's rule with gain 1 has it, and bias, zero."""
-    bound = math.sqrt(3 / dim)
-    weight = torch.empty(n_classes, dim).uniform_(-bound, bound, generator=rng)
-    return weight, torch.zeros(n_classes)
+def new_head(
+    n_classes: int, dim: int, rng: torch.Generator, init: HeadInit = "kaiming"
+) -> tuple[Tensor, Tensor]:
+    """Initial weight (n, D) and bias (n,).
+
+    A head learns to tell its own classes apart; what it says of others stays much as it began. So
+    where it begins counts when heads of several tasks compete, the more the longer features are.
+
+    - kaiming: U(±√(3/D)), Kaiming's rule with gain 1.
+    - linear: U(±1/√D), the bias too, as `nn.Linear` begins.
+    - normal: N(0, 0.02²), as timm's heads begin.
+    - zero.
+    """
+    weight, bias = torch.empty(n_classes, dim), torch.zeros(n_classes)
+    if init == "normal":
+        return weight.normal_(0, 0.02, generator=rng), bias
+    bound = math.sqrt((1 if init == "linear" else 3) / dim)
+    weight.uniform_(-bound, bound, generator=rng)
+    if init == "linear":
+        bias.uniform_(-bound, bound, generator=rng)
+    return (torch.zeros_like(weight) if init == "zero" else weight), bias
 
 
 @dataclass(frozen=True)
-class ConsistencyConfig:
+class ConsistencyConfig(HeadConfig):
     """The paper's two kinds of consistency, for any method with a prompt and a head a task."""
 
     ccl: bool = setting(True, "classifier consistency: expose the prompt to all old heads")
@@ -88,7 +117,7 @@ class ConsistentHeads(TaskHeads):
     aux_bias: nn.Parameter | None
 
     def __init__(self, dim: int, config: ConsistencyConfig) -> None:
-        super().__init__(dim)
+        super().__init__(dim, config.head_init)
         self.config = config
         self._drop_aux_head()
 
@@ -96,7 +125,7 @@ class ConsistentHeads(TaskHeads):
         """Add the head of a new task and, where used, its auxiliary head."""
         super().open(n_classes, rng)
         if self.config.pcl and self.config.aux_loss and self.config.aux_head:
-            weight, bias = new_head(n_classes, self.dim, rng)
+            weight, bias = new_head(n_classes, self.dim, rng, self.init)
             self.aux_weight = nn.Parameter(weight.to(self.weight.frozen))
             self.aux_bias = nn.Parameter(bias.to(self.bias.frozen))
 

@@ -102,7 +102,7 @@ class HiDe(Method):
                 f"layers: {backbone.name} has no block {layer}, only 0 to {backbone.depth - 1}",
             )
         self.prompts = GrowingRows(len(self.layers), 2, config.length, backbone.dim)
-        self.heads = TaskHeads(backbone.dim)
+        self.heads = TaskHeads(backbone.dim, config.head_init)
         self.plain = ClassGaussians(backbone.dim, config.covariance)
         self.prompted = ClassGaussians(backbone.dim, config.covariance)
         self.register_buffer("tii_weight", torch.zeros(0, backbone.dim))
@@ -114,7 +114,7 @@ class HiDe(Method):
         fresh = torch.empty(1, *self.prompts.frozen.shape[1:]).uniform_(-1, 1, generator=rng)
         self.prompts.open(self.prompts.frozen[-1:] if len(self.prompts) else fresh)
         self.heads.open(n_classes, rng)
-        weight, bias = new_head(n_classes, self.backbone.dim, rng)
+        weight, bias = new_head(n_classes, self.backbone.dim, rng, self.config.head_init)
         self.tii_weight = torch.cat([self.tii_weight, weight.to(self.tii_weight)])
         self.tii_bias = torch.cat([self.tii_bias, bias.to(self.tii_bias)])
         self.plain.open(n_classes)

@@ -32,7 +32,6 @@ class QueryKeyConfig(ConsistencyConfig):
     init: tuple[float, ...] | None = setting(
         None, "bounds of new prompts and keys; empty: ±1/√D for prompts, orthonormal keys"
     )
-    head_init: Literal["kaiming", "zero"] = setting("kaiming", "weights of a new head")
     batchwise: bool = setting(
         False, "all pictures of a batch use the prompts most of them choose; leaks at test"
     )
@@ -57,13 +56,6 @@ class QueryKeyConfig(ConsistencyConfig):
         if self.init is None:
             return orthonormal_rows(count, existing, rng)
         return self.new_prompt((count, existing.shape[1]), rng)
-
-    def open_head(self, heads: ConsistentHeads, n_classes: int, rng: torch.Generator) -> None:
-        """Add the head of a new task to `heads`."""
-        heads.open(n_classes, rng)
-        if self.head_init == "zero":
-            assert heads.weight.current is not None
-            nn.init.zeros_(heads.weight.current)
 
     def warn_if_batchwise(self, method: str) -> None:
         """Say what `batchwise` does to test accuracies, where it is on."""
@@ -138,7 +130,7 @@ class L2P(Method):
         if self.n_tasks == 1:
             self.pool.data.copy_(self.config.new_prompt(tuple(self.pool.shape), rng))
             self.keys.data.copy_(self.config.new_keys(self.config.pool, self.keys[:0], rng))
-        self.config.open_head(self.heads, n_classes, rng)
+        self.heads.open(n_classes, rng)
 
     def close_task(self) -> None:
         """Freeze the task's head, and nothing else."""

@@ -63,7 +63,7 @@ class SLCA(Method):
         super().__init__(backbone, config)
         trained = copy.deepcopy(backbone.vit).requires_grad_(True)
         self.tuned = PromptableViT(trained, backbone.name)
-        self.heads = TaskHeads(backbone.dim)
+        self.heads = TaskHeads(backbone.dim, config.head_init)
         self.gaussians = ClassGaussians(backbone.dim, config.covariance)
         self.register_buffer("aligned_weight", torch.zeros(0, backbone.dim))
         self.register_buffer("aligned_bias", torch.zeros(0))
