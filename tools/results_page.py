@@ -21,7 +21,7 @@ from cprompt.files import write_bytes
 from cprompt.methods import METHODS
 from cprompt.record import FILE, Record, load_record
 from cprompt.report import figures
-from cprompt.report.tables import FORMATS, ours
+from cprompt.report.tables import DASH, FORMATS, ours
 from cprompt.tables import (
     PAPER_SEEDS,
     Cell,
@@ -338,14 +338,37 @@ def how() -> str:
     )
 
 
-def scale() -> str:
-    path = ROOT / "results" / "feature_scale" / f"{BACKBONE}.json"
-    about = json.loads(path.read_text("utf-8"))
-    before, after = (about[tap]["mean_length"] for tap in ("pre_norm", "post_norm"))
+def heads_alone() -> str:
+    """What tools/heads_alone.py found: Last-acc by training settings, tap and initial heads."""
+    about = json.loads((ROOT / "results" / "heads_alone" / "cars10.json").read_text("utf-8"))
+    found = {(r["flavour"], r["tap"], r["head_init"]): r["last_accuracy"] for r in about["rows"]}
+    columns = [(f, t) for f in ("matched", "official") for t in ("pre_norm", "post_norm")]
+    where = {"pre_norm": "before the norm", "post_norm": "after it"}
+    lines = [
+        "| `head_init` | " + " | ".join(f"{f}, {where[t]}" for f, t in columns) + " |",
+        "| --- |" + " ---: |" * len(columns),
+    ]
+    for init in dict.fromkeys(row["head_init"] for row in about["rows"]):
+        numbers = " | ".join(f"{found[f, t, init]:.1f}" for f, t in columns)
+        lines.append(f"| {init} | {numbers} |")
+    length = about["mean_length"]
     return (
-        f"On {about['photos']} photos ({about['data']}), the class token is {before:.1f} long "
-        f"before this backbone's final norm and {after:.1f} after it (`tools/feature_scale.py`)."
+        "\n".join(lines) + "\n\n"
+        f"Last-acc on {TITLES[about['benchmark']]}, class order {about['seed']}, with the training "
+        "settings of CODA-Prompt's two flavours and no prompts at all. The class token is "
+        f"{length['pre_norm']:.1f} long before this backbone's final norm and "
+        f"{length['post_norm']:.1f} after it (`tools/heads_alone.py`).\n\n"
+        "CODA-Prompt itself, prompts and all, has a Last-acc of "
+        f"{coda_with_kaiming_heads():.2f} there with its official settings but `head_init "
+        "kaiming`.\n"
     )
+
+
+def coda_with_kaiming_heads() -> float:
+    row = next(row for row in load_table("official").rows if row.method == "coda")
+    found = value(row, "cars10", "last_accuracy", {**SETTINGS, "method.head_init": "kaiming"})
+    assert found is not None, "the record is gone"
+    return found
 
 
 def row_for(method: str, benchmark: str) -> Row:
@@ -374,8 +397,8 @@ def method_rows(method: str) -> str:
         "\n## On real photos\n\n"
         "| benchmark | Last-acc | Avg-acc | FF | runs |\n| --- | ---: | ---: | ---: | ---: |\n"
         + "\n".join(rows)
-        + f"\n\nViT-Ti/16 (`{BACKBONE}`), not the paper's ViT-B/16; a dash is a run that was not "
-        "made. [All results](../results.md).\n\n"
+        + f"\n\nViT-Ti/16 (`{BACKBONE}`), not the paper's ViT-B/16; a dash: not run, or not "
+        "defined for one task. [All results](../results.md).\n\n"
     )
 
 
@@ -396,8 +419,10 @@ def readme_table() -> str:
         "method under one protocol:\n\n"
         + "\n".join([*head, *rows])
         + "\n\nFrom the records in [results/vit_ti](results/vit_ti); ± is over three class "
-        "orders, a number without it is one run, a dash is a run not made. [What agrees with "
-        "the paper, and what does not](docs/results.md).\n\n"
+        "orders, a number without it is one run"
+        + (", a dash is a run not made" if any(DASH in row for row in rows) else "")
+        + ". SLCA and HiDe-Prompt have their own training settings, the others the paper's. [What "
+        "agrees with the paper, and what does not](docs/results.md).\n\n"
     )
 
 
@@ -515,7 +540,7 @@ PARTS = {
     "analyses": lambda: tables(ANALYSES),
     "beside": lambda: tables(BESIDE),
     "missing": missing,
-    "scale": lambda: scale() + "\n",
+    "heads_alone": heads_alone,
     "commands": full_commands,
     "readme": readme_table,
     **{method: (lambda method=method: method_rows(method)) for method in METHODS},
