@@ -511,6 +511,7 @@ def test_notes_say_what_the_numbers_stand_for(hand_record: Record) -> None:
         "Paper: as printed in the CPrompt paper, Table 0 (ViT-B/16, augreg_in21k_ft_in1k).",
     )
     small = fill(spec_of(*rows), [5], not_run, small=True)
+    assert small.notes[0].startswith("Ours: seed 5 (class order, initialisation and data); ")
     assert small.notes[2] == "Only 0 of 3 runs are finished; the numbers are over those."
     assert "say nothing about the paper's" in small.notes[3]
 

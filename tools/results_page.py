@@ -80,8 +80,8 @@ ANALYSES = [
     )
 ]
 BESIDE = [
-    Shown("normalization", ("cars10", "cifar100"), ONE),
-    Shown("official", ("cars10", "cifar100"), ONE),
+    *(Shown("normalization", (benchmark,), ONE) for benchmark in TITLES),
+    *(Shown("official", (benchmark,), ONE) for benchmark in TITLES),
     Shown("others", ("cars10",), ONE),
 ]
 

@@ -186,9 +186,11 @@ def fill(
             for metric, printed in zip(spec.columns, paper, strict=True):
                 cells.append(_cell(summaries, metric, row.mode, printed))
         rows.append((row.label, tuple(cells)))
+    numbers = ", ".join(map(str, seeds))
+    over = f"mean ± sample std over seeds {numbers}" if len(seeds) > 1 else f"seed {numbers}"
     notes = [
-        f"Ours: mean ± sample std over seeds {', '.join(map(str, seeds))} (class order, "
-        f"initialisation and data); backbone {', '.join(sorted(backbones)) or 'not run'}"
+        f"Ours: {over} (class order, initialisation and data); "
+        f"backbone {', '.join(sorted(backbones)) or 'not run'}"
         + (f"; flavours: {', '.join(sorted(flavours))}" if flavours else "")
         + ".",
         f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, augreg_in21k_ft_in1k).",

@@ -88,7 +88,10 @@ def test_a_small_table_makes_its_runs_and_shows_their_numbers(done: tuple[Path, 
         last, average = (f"{summary[f'{m}_accuracy_given']:.2f}" for m in ("last", "average"))
         paper_last, paper_average = paper.split()
         assert [label, last, paper_last, average, paper_average] in lines
-    assert "seeds 3 (class order, initialisation and data); backbone test_vit (random:0)" in printed
+    assert (
+        "Ours: seed 3 (class order, initialisation and data); backbone test_vit (random:0)"
+        in printed
+    )
     assert "say nothing about the paper's" in printed
 
 
