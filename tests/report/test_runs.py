@@ -91,6 +91,23 @@ def test_a_record_found_twice_or_copied_counts_once(tmp_path: Path, hand_record:
     assert notes == ["same is a copy of run; it counts once."]
 
 
+def test_a_pattern_names_what_it_matches(tmp_path: Path, hand_record: Record) -> None:
+    for name, seed in (("l2p-2", 2), ("l2p-1", 1), ("cprompt-1", 3)):
+        other(hand_record, seed).save(tmp_path / name)
+    assert names(tmp_path / "l2p-*") == ["l2p-1", "l2p-2"]
+    assert names(tmp_path / "*-[1]") == ["cprompt-1", "l2p-1"]
+    with pytest.raises(CheckpointError, match=r"nothing matches .*coda-\*"):
+        find_runs([tmp_path / "coda-*"])
+
+
+def test_a_folder_whose_name_has_signs_of_a_pattern_is_that_folder(
+    tmp_path: Path, hand_record: Record
+) -> None:
+    other(hand_record, 1).save(tmp_path / "run[1]")
+    other(hand_record, 2).save(tmp_path / "run1")
+    assert names(tmp_path / "run[1]") == ["run[1]"]
+
+
 @pytest.mark.parametrize(
     ("seeds", "text"),
     [

@@ -23,7 +23,10 @@ class Format(str, Enum):
     json = "json"
 
 
-SIDE = "A run folder, a record file, or a folder with several seeds of the same settings."
+SIDE = (
+    "A run folder, a record file, or a folder with several seeds of the same settings; or a "
+    "pattern for run folders, in quotes: 'runs/cars10/l2p-*'."
+)
 
 
 @app.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,14 +53,15 @@ class Run:
 def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     """The runs that `paths` name or hold, and what a reader must know about those left out.
 
-    A folder with a `record.json` is one run. Any other folder is searched: `record.json` at any
-    depth, and JSON files directly inside. What is named must be a record; what is found and is
-    none is passed over. A record found twice, or copied, counts once.
+    A path that does not exist may be a pattern, such as runs/cars10/l2p-*, and names all it
+    matches. A folder with a `record.json` is one run. Any other folder is searched: `record.json`
+    at any depth, and JSON files directly inside. What is named must be a record; what is found and
+    is none is passed over. A record found twice, or copied, counts once.
     """
     runs: list[Run] = []
     notes: list[str] = []
     known: dict[str, Path] = {}
-    for path in paths:
+    for path in itertools.chain.from_iterable(map(_matches, paths)):
         named = not path.is_dir() or (path / FILE).exists()
         records = 0
         for file in [path / FILE if path.is_dir() else path] if named else _search(path):
@@ -84,6 +87,16 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
                 "folder with runs below it" + "".join(f" ({note})" for note in notes)
             )
     return runs, notes
+
+
+def _matches(path: Path) -> list[Path]:
+    """What a pattern matches, in order; any other path as it is."""
+    if path.exists() or not any(sign in str(path) for sign in "*?["):
+        return [path]
+    found = sorted(map(Path, glob.glob(str(path))))
+    if not found:
+        raise CheckpointError(f"nothing matches {path}; give run folders, record files or folders")
+    return found
 
 
 def _search(folder: Path) -> Iterator[Path]:
