@@ -70,6 +70,18 @@ def test_the_default_folder_and_the_same_bytes_again(runs: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_files_of_another_report_in_the_folder_are_left_and_named(runs: Path) -> None:
+    old = Path("mine/figures/cars10-10-tasks-accuracy.png")
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"old")
+    printed = ok(str(runs), "--out", "mine")
+    assert f"Not of this report, and left in mine: {old.relative_to('mine')}\n" in printed
+    assert old.read_bytes() == b"old"
+    (old.parent / "z.png").touch()
+    assert f"{old.relative_to('mine')} and 1 more\n" in ok(str(runs), "--out", "mine")
+
+
+@pytest.mark.usefixtures("quick")
 def test_what_was_found_and_left_out_is_said_and_in_the_page(runs: Path) -> None:
     (runs / "half").mkdir()
     (runs / "half" / "record.json").write_text("{")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import typer
@@ -33,4 +34,18 @@ def report(
     console.print(
         f"{len(found)} runs in {made.series} series{unfinished}", highlight=False, soft_wrap=True
     )
+    if old := _of_another_report(out, made.files):
+        more = f" and {len(old) - 1} more" if len(old) > 1 else ""
+        console.print(
+            f"Not of this report, and left in {out}: {old[0]}{more}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(f"Report: {out / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _of_another_report(out: Path, made: Collection[str]) -> list[str]:
+    """Names of figures and tables in `out` that this report did not make."""
+    there = (path for part in ("figures", "tables") for path in (out / part).glob("*"))
+    return sorted({path.relative_to(out).as_posix() for path in there} - set(made))
