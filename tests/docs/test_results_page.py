@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.scripts import ROOT, load_tool
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("results_page", ROOT / "tools/results_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["results_page"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("results_page")
 
 
 def test_every_block_of_results_is_made_from_the_records_byte_for_byte(tool: ModuleType) -> None:

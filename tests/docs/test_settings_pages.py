@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 
 from cprompt.methods import METHODS
 from cprompt.methods.cprompt import CPromptConfig
+from tests.scripts import load_tool
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-
-import settings_pages  # noqa: E402
+settings_pages = load_tool("settings_pages")
 
 
 def test_the_pages_have_the_settings_and_flavours_of_the_code() -> None:
