@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from cprompt.errors import ConfigError
@@ -47,6 +47,15 @@ def from_mapping(config: type[C], values: Mapping[str, Any], where: str) -> C:
         raise ConfigError(f"{where}: {error}") from None
 
 
+def keywords(function: Callable[..., Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Plain values as the annotated keywords of `function`; the wrong type is a ConfigError."""
+    hints = typing.get_type_hints(function)
+    return {
+        name: _convert(hints.get(name, Any), value, f"{where}.{name}")
+        for name, value in values.items()
+    }
+
+
 def suggest(name: object, names: list[str]) -> str:
     """How an unknown name's message goes on: the nearest one, or all there are."""
     near = difflib.get_close_matches(str(name), names, n=1)
@@ -82,8 +91,10 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if value in args:
             return value
         raise ConfigError(f"{where}: {value!r} is not one of {', '.join(map(repr, args))}")
-    if origin is tuple and isinstance(value, (list, tuple)):
-        return tuple(_convert(args[0], v, where) for v in value)
+    if origin in (tuple, Sequence):
+        if isinstance(value, (list, tuple)):
+            return tuple(_convert(args[0], v, where) for v in value)
+        raise ConfigError(f"{where}: {value!r} is not {_describe(hint)}")
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if origin is dict and isinstance(value, Mapping):
@@ -102,7 +113,7 @@ def _describe(hint: Any) -> str:
         return " or ".join(_describe(a) for a in args)
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(repr, args))
-    if typing.get_origin(hint) is tuple:
+    if typing.get_origin(hint) in (tuple, Sequence):
         return f"a list (each {_describe(args[0])})"
     if typing.get_origin(hint) is dict or dataclasses.is_dataclass(hint):
         return "names and values"

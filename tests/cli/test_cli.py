@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import cprompt
 from cprompt import cli, metrics
 from cprompt.assets import EMBEDDED
-from cprompt.cli.arguments import parse_settings, parse_value
+from cprompt.cli.arguments import parse_settings, parse_value, split_settings
 from cprompt.cli.lists import SUGGESTED
 from cprompt.config import PARTS, benchmarks, flavours, method_recipe, resolve
 from cprompt.data import DATASETS
@@ -534,6 +534,27 @@ def test_a_run_folder_that_looks_like_markup_is_printed_as_it_is(
 def test_values_are_read_as_what_they_look_like(text: str, value: Any) -> None:
     assert parse_value(text) == value
     assert type(parse_value(text)) is type(value)
+
+
+def test_settings_are_told_from_a_command_s_own_words() -> None:
+    words = "--a.b 1 run --out x.y --c.d=2 --e.f -3 --resume --g.h --data z --i.j"
+    own, settings = split_settings(words.split())
+    assert own == ["run", "--out", "x.y", "--resume", "--data", "z"]
+    assert settings == ["--a.b", "1", "--c.d=2", "--e.f", "-3", "--g.h", "--i.j"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--training.epochs 3 demo --dry-run --method.tau 1.5",
+        "demo --training.epochs=3 --dry-run method.tau=1.5",
+        "--dry-run --method.tau 1.5 --training.epochs 3 demo",
+    ],
+)
+def test_settings_may_stand_anywhere(arguments: str) -> None:
+    printed = ok("run", *arguments.split())
+    assert "  epochs: 3\n" in printed
+    assert "  tau: 1.5\n" in printed
 
 
 def test_three_ways_to_write_a_setting() -> None:

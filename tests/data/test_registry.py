@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +43,24 @@ def test_an_unknown_option_is_refused_with_the_valid_ones(tmp_path: Path) -> Non
         load_dataset("folder", tmp_path, fold=1)
     with pytest.raises(ConfigError, match="'cifar100' has no option 'seed'; it has none"):
         load_dataset("cifar100", tmp_path, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "message"),
+    [
+        ("shapes", {"size": "abc"}, "shapes.size: 'abc' is not a whole number"),
+        ("shapes", {"classes": 2.5}, "shapes.classes: 2.5 is not a whole number"),
+        ("folder", {"test_fraction": "half"}, "folder.test_fraction: 'half' is not a number"),
+        ("folder", {"classes": "cat"}, "folder.classes: 'cat' is not a list (each text) or empty"),
+        ("imagenet_r", {"split": "b"}, "imagenet_r.split: 'b' is not one of 'coda', 'random'"),
+        ("stanford_cars", {"class_list": 3}, "stanford_cars.class_list: 3 is not Path or text or"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_refused(
+    tmp_path: Path, dataset: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_dataset(dataset, tmp_path, **options)
 
 
 def test_only_a_drawn_dataset_needs_no_folder() -> None:

@@ -8,11 +8,9 @@ from typing import Any
 
 import typer
 import yaml
+from typer.core import TyperCommand
 
 from cprompt.errors import ConfigError
-
-SETTINGS_AFTER = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Context settings of a command that takes settings beside its own options."""
 
 TRACK = typer.Option(
     ["jsonl"],
@@ -21,6 +19,40 @@ TRACK = typer.Option(
 )
 
 _NAME = re.compile(r"\w+(\.\w+)+")
+
+
+class TakesSettings(TyperCommand):
+    """A command that takes settings, --PART.NAME VALUE, anywhere beside its own arguments.
+
+    They are in the context's `args`, and so is whatever else nobody asked for.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.allow_extra_args = self.ignore_unknown_options = True
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the settings out before a value of theirs can be taken for an argument."""
+        own, settings = split_settings(args)
+        ctx.args = left = [*super().parse_args(ctx, own), *settings]
+        return left
+
+
+def split_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words that are no settings, and those of the settings with their values."""
+    own: list[str] = []
+    settings: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        if not (name.startswith("--") and _NAME.fullmatch(name[2:])):
+            own.append(word)
+            continue
+        settings.append(word)
+        if not equals and rest and not rest[0].startswith("--"):
+            settings.append(rest.pop(0))
+    return own, settings
 
 
 def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from cprompt.cli import app
-from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
+from cprompt.cli.arguments import TakesSettings, parse_settings
 from cprompt.data.doctor import PerClass, Report, examine
 from cprompt.errors import ConfigError
 
@@ -18,7 +18,7 @@ SHOWN = 10
 
 
 @app.command(
-    context_settings=SETTINGS_AFTER,
+    cls=TakesSettings,
     epilog="Options of the dataset by name: --data.options.split_train FILE; "
     "`cprompt list datasets` shows the layouts.",
 )
@@ -35,10 +35,7 @@ def doctor(
     """
     start = "data.options."
     options = {}
-    arguments = context.args
-    if path is not None and str(path).startswith("--"):  # a setting where there is no folder
-        arguments, path = [str(path), *arguments], None
-    for name, value in parse_settings(arguments).items():
+    for name, value in parse_settings(context.args).items():
         if not name.startswith(start):
             raise ConfigError(f"doctor takes options of the dataset only, as --{start}NAME VALUE")
         options[name.removeprefix(start)] = value

@@ -11,7 +11,7 @@ from rich.console import Console
 from cprompt import model_folder
 from cprompt.classifier import ContinualClassifier
 from cprompt.cli import app
-from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
+from cprompt.cli.arguments import TakesSettings, parse_settings
 from cprompt.cli.progress import ProgressBars
 from cprompt.errors import ConfigError, some
 
@@ -19,7 +19,7 @@ STOPPED = "stopped; the model is as it was before this batch"
 
 
 @app.command(
-    context_settings=SETTINGS_AFTER,
+    cls=TakesSettings,
     epilog="For a new model, settings by name: --method.length 10, --training.epochs 20. A model "
     "that has learnt keeps those it began with.",
 )

@@ -9,7 +9,7 @@ import yaml
 from rich.console import Console
 
 from cprompt.cli import app
-from cprompt.cli.arguments import SETTINGS_AFTER, TRACK, parse_settings
+from cprompt.cli.arguments import TRACK, TakesSettings, parse_settings
 from cprompt.cli.progress import ProgressBars
 from cprompt.config import resolve
 from cprompt.experiment import run as run_experiment
@@ -21,7 +21,7 @@ STOPPED = "stopped; the same command with --resume goes on from the last checkpo
 
 
 @app.command(
-    context_settings=SETTINGS_AFTER,
+    cls=TakesSettings,
     epilog="Any setting by its dotted name: --training.epochs 5, --method.tau 1.2, "
     "--stream.tasks 20, --seeds.init 3, --evaluation.modes selected,given,first. "
     "`cprompt list settings` shows all of them; --dry-run shows what a run would use.",

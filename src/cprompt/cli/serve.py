@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 
 from cprompt.cli import app
-from cprompt.cli.arguments import SETTINGS_AFTER, parse_settings
+from cprompt.cli.arguments import TakesSettings, parse_settings
 from cprompt.errors import ConfigError
 
 _OPEN_FILES = 16384
 
 
-@app.command(context_settings=SETTINGS_AFTER)
+@app.command(cls=TakesSettings)
 def serve(
     context: typer.Context,
     model: Path = typer.Argument(help="A model folder, made by `cprompt learn`."),

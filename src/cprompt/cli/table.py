@@ -11,7 +11,7 @@ from rich.console import Console
 from cprompt import resources
 from cprompt.backbone import FrozenViT, load_backbone
 from cprompt.cli import app
-from cprompt.cli.arguments import SETTINGS_AFTER, TRACK, parse_settings
+from cprompt.cli.arguments import TRACK, TakesSettings, parse_settings
 from cprompt.cli.progress import ProgressBars
 from cprompt.config import BackboneConfig, RunConfig, benchmark_recipe
 from cprompt.data.base import Dataset
@@ -52,7 +52,7 @@ STOPPED = "stopped; the same command goes on from the last checkpoint"
 
 
 @app.command(
-    context_settings=SETTINGS_AFTER,
+    cls=TakesSettings,
     epilog="Tables: " + ", ".join(TABLES) + ". Settings by dotted name "
     "apply to every run: --execution.device cuda, --training.precision bf16.",
 )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from cprompt.data import cifar100, domainnet, folder, imagenet_r, shapes, stanford_cars
 from cprompt.data.base import Dataset, ImageSet
 from cprompt.errors import ConfigError
+from cprompt.settings import keywords
 
 __all__ = ["DATASETS", "Counts", "Dataset", "DatasetInfo", "ImageSet", "load_dataset"]
 
@@ -140,4 +141,5 @@ def load_dataset(name: str, root: Path | str | None = None, **options: Any) -> D
             raise ConfigError(f"dataset {name!r} has no option {option!r}; {known}")
     if root is None and info.needs_root:
         raise ConfigError(f"dataset {name!r} needs the folder of its pictures: pass --data FOLDER")
-    return info.load(None if root is None else Path(root).expanduser(), **options)
+    checked = keywords(info.load, options, name)
+    return info.load(None if root is None else Path(root).expanduser(), **checked)
