@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import common, epoch, evaluate, memory, predict, train_step
-from cprompt.learner import pick_device
+from cprompt.device import pick_device
 
 BENCHMARKS: dict[str, Callable[[Sequence[str]], None]] = {
     "train_step": train_step.main,
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     options.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
     options.add_argument(
-        "--data", type=Path, metavar="FOLDER", help=f"pictures for {' and '.join(WITH_DATA)}"
+        "--data", type=Path, metavar="FOLDER", help=f"images for {' and '.join(WITH_DATA)}"
     )
     options.add_argument(
         "--out",

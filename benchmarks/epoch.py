@@ -1,4 +1,4 @@
-"""Epochs of CPrompt from JPEG files, end to end: our way to feed pictures against torchvision's.
+"""Epochs of CPrompt from JPEG files, end to end: our way to feed images against torchvision's.
 
     python -m benchmarks.epoch --data FOLDER
     python -m benchmarks.epoch --quick --device cpu
@@ -6,16 +6,16 @@
 One task is trained as a run would train it: decoded once into a cache, views taken by our loader,
 steps by the learner (bf16 on CUDA). The other pipeline is the usual one: ImageFolder,
 RandomResizedCrop, flip, ToTensor, and a DataLoader with persistent worker processes and pinned
-memory; its batches go to the very same learner. FOLDER has a folder of pictures for each class
+memory; its batches go to the very same learner. FOLDER has a folder of images for each class
 (or `train` with such folders in it); without it, JPEGs are drawn in a temporary folder.
 
-How long the device waits for pictures is not seen from the host, which runs ahead of it. So every
+How long the device waits for images is not seen from the host, which runs ahead of it. So every
 epoch is taken once more with one batch that is already on the device, the same steps with the same
 draws: `device waits` is the part of the real epoch's time by which that is shorter. It counts what
-the device itself does to prepare pictures as waiting, too. `host waits` is the part that the host
+the device itself does to prepare images as waiting, too. `host waits` is the part that the host
 spent asking for the next batch; on a CPU, which is its own host, that is the exact figure.
 
-On a CPU the default model is ViT-Ti/16 and pictures are few.
+On a CPU the default model is ViT-Ti/16 and images are few.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ from torchvision.datasets import ImageFolder
 
 from benchmarks import common, train_step
 from benchmarks.common import Timing
-from benchmarks.pictures import draw_jpegs
+from benchmarks.images import draw_jpegs
 from benchmarks.train_step import Step, our_learner
-from cprompt.config import ExecutionConfig
-from cprompt.data import transforms
-from cprompt.data.base import ImageSet
-from cprompt.data.loader import BatchLoader
-from cprompt.data.pixels import CacheConfig, Pixels, open_pixels
-from cprompt.learner import Learner, pick_device
+from cprompt.data.image_set import ImageSet
+from cprompt.data.pipeline import views
+from cprompt.data.pipeline.cache import CacheConfig, open_pixels
+from cprompt.data.pipeline.loader import BatchLoader
+from cprompt.data.pipeline.pixels import Pixels
+from cprompt.device import pick_device
+from cprompt.research.config import ExecutionConfig
+from cprompt.training.learner import Learner
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 
@@ -52,14 +54,14 @@ THERE = "already on the device"
 
 
 class Ours:
-    """Our loader on decoded pictures; targets are arrival positions of the last task."""
+    """Our loader on decoded images; targets are arrival positions of the last task."""
 
     def __init__(self, pixels: Pixels, labels: Sequence[int], step: Step, size: int) -> None:
         device = torch.device(step.device)
         self._loader = BatchLoader(
             pixels,
             np.asarray(labels) + step.known,
-            transforms.build("photo", size, "none"),
+            views.build("photo", size, "none"),
             step.batch,
             seed=1,
             device=device,
@@ -111,13 +113,13 @@ class AlreadyThere:
 
     def __init__(self, batch: tuple[Tensor, Tensor], pictures: int) -> None:
         self._batch = batch
-        self._pictures = pictures
+        self._images = pictures
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, the last one as long as a real one's last."""
         images, targets = self._batch
-        for done in range(0, self._pictures, len(images)):
-            left = self._pictures - done
+        for done in range(0, self._images, len(images)):
+            left = self._images - done
             yield images[:left], targets[:left]
 
 
@@ -147,7 +149,7 @@ class Measured:
 
 
 def measure(root: Path, step: Step, epochs: int, workers: int, scratch: Path) -> Measured:
-    """Prepare the pictures below `root` in `scratch`, then take epochs in turn with all pipelines.
+    """Prepare the images below `root` in `scratch`, then take epochs in turn with all pipelines.
 
     All are fed to the same learner.
     """
@@ -163,7 +165,7 @@ def measure(root: Path, step: Step, epochs: int, workers: int, scratch: Path) ->
     open_pixels(images, cache)
     again = time.perf_counter() - prepared
 
-    there = AlreadyThere(step.pictures(learner.method.backbone), len(files))
+    there = AlreadyThere(step.images(learner.method.backbone), len(files))
     pipelines: dict[str, Ours | Torchvision | AlreadyThere] = {
         "ours": Ours(pixels, labels, step, size),
         "torchvision": Torchvision(folder, step, workers),
@@ -196,7 +198,7 @@ def later(measured: Measured, name: str) -> dict[str, float]:
     least = median(measured.seconds[THERE][1:])
     return {
         "seconds": median(seconds),
-        "images_per_second": measured.pictures / median(seconds),
+        "images_per_second": measured.images / median(seconds),
         "device_waits": max(0.0, 1 - least / median(seconds)),
         "host_waits": sum(waited) / sum(seconds),
     }
@@ -205,10 +207,10 @@ def later(measured: Measured, name: str) -> dict[str, float]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, write."""
     options = train_step.parser(__doc__)
-    options.add_argument("--data", type=Path, metavar="FOLDER", help="folders of pictures")
+    options.add_argument("--data", type=Path, metavar="FOLDER", help="folders of images")
     options.add_argument("--epochs", type=int, default=3, help="after the first (default: 3)")
     options.add_argument("--workers", type=int, help="torchvision's processes (default: all cores)")
-    options.add_argument("--per-class", type=int, help="pictures drawn of each class")
+    options.add_argument("--per-class", type=int, help="images drawn of each class")
     given = options.parse_args(argv)
     device = pick_device(given.device)
     seen = common.hardware(device)
@@ -236,9 +238,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         rows.append(
             {
-                "pictures by": f"torchvision, {workers} processes"
-                if name == "torchvision"
-                else name,
+                "images by": f"torchvision, {workers} processes" if name == "torchvision" else name,
                 "first epoch s": f"{first:.2f}",
                 "later s": f"{after['seconds']:.2f}",
                 "images/s": f"{after['images_per_second']:.1f}",
@@ -255,13 +255,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{THERE} vary, {common.spread(Timing(median(bound), min(bound), max(bound)))}.",
     ]
     title = (
-        f"Epochs: {step.backbone}, batch {step.batch}, task {step.tasks}, {measured.pictures} "
-        f"{'drawn ' if given.data is None else ''}pictures"
+        f"Epochs: {step.backbone}, batch {step.batch}, task {step.tasks}, {measured.images} "
+        f"{'drawn ' if given.data is None else ''}images"
     )
     common.show(title, rows, seen, notes)
     result = {
         "settings": {**asdict(step), "drawn": given.data is None, "workers": workers},
-        "pictures": measured.pictures,
+        "pictures": measured.images,
         "preparation": {
             "seconds": measured.preparing,
             "again_seconds": measured.preparing_again,

@@ -4,18 +4,18 @@
     python -m benchmarks.evaluate --data FOLDER --backbone NAME --weights FILE
     python -m benchmarks.evaluate --run RUN_FOLDER ...
 
-The same classes and test pictures are cut into 5, 10, 20 and 40 tasks. Nothing is trained: the
-mean query of a class's training pictures stands in for its key, so that prompts are chosen about
+The same classes and test images are cut into 5, 10, 20 and 40 tasks. Nothing is trained: the
+mean query of a class's training images stands in for its key, so that prompts are chosen about
 as well as in a run, and for its row of the head; prompts stay at their random initial values.
 `ours` is one Evaluator for the whole stream, `scratch` a new one after each task. All their counts
 must be the same; if they are not, the script fails. Everything is computed in fp32.
 
-Passes through the backbone are counted for each test picture, over the whole stream:
+Passes through the backbone are counted for each test image, over the whole stream:
 
 - ours: what was done.
 - scratch: what was done from scratch: after each task a query and a prompted pass for every
-  picture seen so far, on average over pictures.
-- 1 + T: for a picture of the first task, if its query is kept and its prompted pass is made again
+  image seen so far, on average over images.
+- 1 + T: for an image of the first task, if its query is kept and its prompted pass is made again
   after each of T tasks. With tasks of equal size it is the same number as the average above.
 
 `--run` does no work: it reads the passes of finished runs from their records.
@@ -35,23 +35,31 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import common
-from benchmarks.pictures import draw_dataset
-from cprompt import assets
-from cprompt.backbone import FrozenViT, load_backbone
-from cprompt.config import ExecutionConfig
-from cprompt.data import load_dataset, transforms
-from cprompt.data.base import Dataset, ImageSet
-from cprompt.data.loader import BatchLoader
-from cprompt.data.pixels import CacheConfig, open_pixels
-from cprompt.evaluation import EvaluationConfig, Evaluator, Row, matrix_of, selection_accuracy
-from cprompt.learner import pick_device
-from cprompt.methods import Method, create_method
+from benchmarks.images import draw_dataset
+from cprompt.data.image_set import Dataset, ImageSet
+from cprompt.data.pipeline import views
+from cprompt.data.pipeline.cache import CacheConfig, open_pixels
+from cprompt.data.pipeline.loader import BatchLoader
+from cprompt.data.registry import load_dataset
+from cprompt.device import pick_device
+from cprompt.methods.base import Method, create_method
 from cprompt.methods.cprompt import CPrompt
-from cprompt.metrics import last_accuracy
-from cprompt.record import Record, load_record
+from cprompt.methods.parts.keys import PromptKeys
+from cprompt.research.config import ExecutionConfig
+from cprompt.research.evaluation import (
+    EvaluationConfig,
+    Evaluator,
+    Row,
+    matrix_of,
+    selection_accuracy,
+)
+from cprompt.research.metrics import last_accuracy
+from cprompt.research.record import Record, load_record
+from cprompt.research.stream import TaskStream, class_order, task_sizes
 from cprompt.seeds import generator
-from cprompt.selection import PromptKeys
-from cprompt.stream import TaskStream, class_order, task_sizes
+from cprompt.vit import embedded
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 
 ORDER = 1993
 
@@ -71,15 +79,15 @@ class Settings:
 
 
 class Bench:
-    """A backbone, test pictures, and the mean query of each class."""
+    """A backbone, test images, and the mean query of each class."""
 
     def __init__(self, backbone: FrozenViT, dataset: Dataset, recipe: str, length: int) -> None:
         self.backbone = backbone
         self.device = next(backbone.parameters()).device
         self.length = length
-        embedded = assets.EMBEDDED.get(backbone.name)
-        self._preparation = transforms.build(
-            recipe, backbone.image_size[0], embedded.normalization if embedded else "none"
+        known = embedded.EMBEDDED.get(backbone.name)
+        self._preparation = views.build(
+            recipe, backbone.image_size[0], known.normalization if known else "none"
         )
         self.order = class_order(len(dataset.classes), ORDER)
         self.test = self._batches(dataset.test)
@@ -202,7 +210,7 @@ def show_runs(folders: Sequence[Path], given_out: Path | None) -> None:
         {
             "run": f"{run['benchmark']}, {run['method']}",
             "tasks": str(run["tasks"]),
-            "test pictures": str(run["pictures"]),
+            "test images": str(run["pictures"]),
             "passes: ours": f"{run['per_picture']:.2f}",
             "scratch": f"{run['scratch_per_picture']:.2f}",
             "1 + T": str(run["prompted_again_per_picture"]),
@@ -213,8 +221,8 @@ def show_runs(folders: Sequence[Path], given_out: Path | None) -> None:
     ]
     seen = common.hardware(torch.device("cpu"))
     notes = [
-        "passes for each test picture; scratch: a query, if the method makes one, and one pass "
-        "under the selected prompt after each task, for every picture seen by then."
+        "passes for each test image; scratch: a query, if the method makes one, and one pass "
+        "under the selected prompt after each task, for every image seen by then."
     ]
     common.show("Evaluation in finished runs", rows, seen, notes)
     path = common.save("evaluate_runs", seen, {"runs": runs}, given_out)
@@ -225,13 +233,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, write."""
     options = common.parser(__doc__)
     options.add_argument("--run", type=Path, nargs="+", metavar="FOLDER", help="finished runs")
-    options.add_argument("--data", type=Path, metavar="FOLDER", help="folders of pictures")
-    options.add_argument("--backbone", default=next(iter(assets.EMBEDDED)), help="timm name")
+    options.add_argument("--data", type=Path, metavar="FOLDER", help="folders of images")
+    options.add_argument("--backbone", default=next(iter(embedded.EMBEDDED)), help="timm name")
     options.add_argument("--weights", help="file, or random:SEED")
     options.add_argument("--image-size", type=int, help="pixels (default: the backbone's)")
     options.add_argument("--classes", type=int, help="at most so many (default: 200, quick: 40)")
     options.add_argument("--tasks", type=int, nargs="+", default=[5, 10, 20, 40], metavar="T")
-    options.add_argument("--per-class", type=int, help="test pictures of each class, at most")
+    options.add_argument("--per-class", type=int, help="test images of each class, at most")
     options.add_argument("--length", type=int, default=5, help="tokens a segment (default: 5)")
     given = options.parse_args(argv)
     if given.run:
@@ -276,10 +284,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     title = (
         f"Evaluation over a stream: {backbone.name}, {settings.classes} classes, "
-        f"{settings.pictures} {'drawn ' if settings.drawn else ''}test pictures"
+        f"{settings.images} {'drawn ' if settings.drawn else ''}test images"
     )
     notes = [
-        "passes for each test picture, from the first task to the last; 1 + T: query kept, "
+        "passes for each test image, from the first task to the last; 1 + T: query kept, "
         "prompted pass made again after each task."
     ]
     common.show(title, rows, seen, notes)
@@ -290,7 +298,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def pictures(root: Path | None, classes: int, per_class: int, train_per_class: int = 10) -> Dataset:
-    """The first classes of a folder, or drawn ones, each with at most so many pictures."""
+    """The first classes of a folder, or drawn ones, each with at most so many images."""
     if root is None:
         return draw_dataset(classes, train_per_class, per_class)
     whole = load_dataset("folder", root)
@@ -299,7 +307,7 @@ def pictures(root: Path | None, classes: int, per_class: int, train_per_class: i
     def part(images: ImageSet, most: int) -> ImageSet:
         members = [np.flatnonzero(images.labels == label)[:most] for label in range(len(names))]
         chosen = images.subset(np.concatenate(members))
-        return ImageSet(chosen.pictures, chosen.labels, names)
+        return ImageSet(chosen.images, chosen.labels, names)
 
     return Dataset(whole.name, part(whole.train, train_per_class), part(whole.test, per_class))
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import common
-from cprompt import ContinualClassifier, model_folder
-from cprompt.learner import pick_device
+from cprompt import ContinualClassifier
+from cprompt.classifier import model_folder
+from cprompt.device import pick_device
 
 CLASSES, PHOTOS = 20, 4
 
@@ -61,14 +62,14 @@ def measure(device: str, batches: int) -> list[dict[str, Any]]:
     points, clock, photos = [], 0.0, 0
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1, batches + 1):
-            pictures, names = draw(rng, CLASSES * (number - 1))
+            images, names = draw(rng, CLASSES * (number - 1))
             start = time.perf_counter()
-            classifier.learn(pictures, names)
-            clock, photos = clock + time.perf_counter() - start, photos + len(pictures)
+            classifier.learn(images, names)
+            clock, photos = clock + time.perf_counter() - start, photos + len(images)
             if number % every:
                 continue
             start = time.perf_counter()
-            classifier.predict(pictures)
+            classifier.predict(images)
             asked = time.perf_counter() - start
             model = Path(folder) / str(number)
             classifier.save(model)
@@ -79,7 +80,7 @@ def measure(device: str, batches: int) -> list[dict[str, Any]]:
                     "batches": number,
                     "classes": len(classifier.classes_),
                     "learn_seconds_a_photo": clock / photos,  # over the batches since the last
-                    "predict_seconds_a_photo": asked / len(pictures),
+                    "predict_seconds_a_photo": asked / len(images),
                     "bytes": model_folder.size(model),
                     "load_seconds": time.perf_counter() - start,
                 }
@@ -90,13 +91,13 @@ def measure(device: str, batches: int) -> list[dict[str, Any]]:
 
 def draw(rng: np.random.Generator, first: int) -> tuple[list[Any], list[str]]:
     """Patches of one colour a class."""
-    pictures, names = [], []
+    images, names = [], []
     for number in range(first, first + CLASSES):
         colour = rng.integers(0, 256, 3)
         for _ in range(PHOTOS):
-            pictures.append((colour * rng.uniform(0.8, 1, (16, 16, 3))).astype(np.uint8))
+            images.append((colour * rng.uniform(0.8, 1, (16, 16, 3))).astype(np.uint8))
             names.append(f"class {number}")
-    return pictures, names
+    return images, names
 
 
 if __name__ == "__main__":

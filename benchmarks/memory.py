@@ -18,7 +18,7 @@ import torch
 
 from benchmarks import common, predict, train_step
 from benchmarks.train_step import Step
-from cprompt.learner import pick_device
+from cprompt.device import pick_device
 
 
 def few_steps(contender: str, step: Step) -> None:

@@ -1,11 +1,11 @@
-"""Prediction with CPrompt: pictures a second, against the released way and a plain forward.
+"""Prediction with CPrompt: images a second, against the released way and a plain forward.
 
     python -m benchmarks.predict
     python -m benchmarks.predict --quick --device cpu
 
 An answer takes two passes (a query, then one under the chosen prompt, which makes the sequence
 longer), so it cannot be as fast as timm's forward of the same backbone: `FLOP` says how much more
-work it is. The pictures are noise that stays on the device.
+work it is. The images are noise that stays on the device.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from benchmarks import common, train_step
 from benchmarks.common import Call, Rounds
 from benchmarks.train_step import RELEASED, Step, our_method, released_model
 from benchmarks.work import Work
-from cprompt.backbone import Precision
-from cprompt.learner import pick_device
+from cprompt.device import pick_device
+from cprompt.vit.promptable import Precision
 
 PLAIN = ("timm forward, fp32", "timm forward, bf16")
 
@@ -29,7 +29,7 @@ PLAIN = ("timm forward, fp32", "timm forward, bf16")
 def released(step: Step) -> Call:
     """The released prediction."""
     backbone = step.load()
-    images, _ = step.pictures(backbone)
+    images, _ = step.images(backbone)
     return partial(released_model(step, backbone).predict, images)
 
 
@@ -40,7 +40,7 @@ def ours(step: Step, precision: Precision, compiled: bool = False) -> Call:
     method.backbone.precision = precision
     if compiled:
         method.backbone.compile()
-    images, _ = step.pictures(method.backbone)
+    images, _ = step.images(method.backbone)
 
     @torch.inference_mode()
     def answer() -> torch.Tensor:
@@ -51,9 +51,9 @@ def ours(step: Step, precision: Precision, compiled: bool = False) -> Call:
 
 
 def plain(step: Step, precision: Precision) -> Call:
-    """What timm's model of the same backbone takes for the same pictures, no prompts, no heads."""
+    """What timm's model of the same backbone takes for the same images, no prompts, no heads."""
     backbone = step.load()
-    images, _ = step.pictures(backbone)
+    images, _ = step.images(backbone)
     low = precision == "bf16"
 
     @torch.inference_mode()
@@ -79,7 +79,7 @@ def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callabl
     return found
 
 
-def flop_per_picture(name: str, work: Work) -> int:
+def flop_per_image(name: str, work: Work) -> int:
     """FLOP of one answer."""
     if name in PLAIN:
         return work.embedding + work.plain.forward
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     rows, results = [], {}
     for name, timing in timings.items():
-        rate, flop = step.batch / timing.median, flop_per_picture(name, work)
+        rate, flop = step.batch / timing.median, flop_per_image(name, work)
         faster = timings[RELEASED].median / timing.median
         of_plain = timings[PLAIN[0]].median / timing.median
         results[name] = {

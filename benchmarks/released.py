@@ -1,8 +1,8 @@
 """The released CPrompt step, modelled from what is known of it: same mathematics, its way of work.
 
 All in fp32: a pass under the current prompt, a plain pass for the query and a pass under prompts
-drawn for each picture; each pass embeds the pictures anew, prompts are gathered picture by
-picture, old heads are visited one by one, attention is not fused, keys of all classes to come are
+drawn for each image; each pass embeds the images anew, prompts are gathered image by
+image, old heads are visited one by one, attention is not fused, keys of all classes to come are
 one trainable matrix, and the loss is read after every step. Nothing of this is shared with the
 package, so that the two can be held against each other.
 """
@@ -84,7 +84,7 @@ class ReleasedCPrompt:
         return loss.item()
 
     def losses(self, images: Tensor, targets: Tensor, drawn: Sequence[int]) -> dict[str, Tensor]:
-        """The four terms; `drawn` is the task, from 0, whose prompt each picture is shown under."""
+        """The four terms; `drawn` is the task, from 0, whose prompt each image is shown under."""
         assert self.aux is not None
         known = sum(self.sizes[: self.task])
         local = targets - known
@@ -140,7 +140,7 @@ class ReleasedCPrompt:
         return F.normalize(query, dim=1) @ F.normalize(keys, dim=1).T
 
     def _gather(self, tasks: Sequence[int]) -> list[Tensor]:
-        """The segments (B, L, D) of the prompts of these tasks, one for each picture."""
+        """The segments (B, L, D) of the prompts of these tasks, one for each image."""
         return [
             torch.stack([self.prompts[task][segment] for task in tasks])
             for segment in range(len(self.layers))

@@ -32,9 +32,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from benchmarks import common
-from benchmarks.pictures import draw_jpegs
+from benchmarks.images import draw_jpegs
 from cprompt import UNKNOWN, ContinualClassifier
-from cprompt.learner import pick_device
+from cprompt.device import pick_device
 
 PER_CLASS = 12
 ASKED_PER_CLASS = 4
@@ -113,7 +113,7 @@ def measure(
             load((where.hostname, where.port), asked, lessons, clients, seconds, model, expected)
         )
         passes = metric(url, "cprompt_batch_pictures_count")
-        pictures = metric(url, "cprompt_batch_pictures_sum")
+        images = metric(url, "cprompt_batch_pictures_sum")
     return {
         "clients": clients,
         "seconds": seconds,
@@ -125,7 +125,7 @@ def measure(
         "answers": len(seen.answers),
         "wrong": sum(not is_right(answer, expected) for answer in seen.answers),
         "versions": len(expected),
-        "photos_a_pass": pictures / passes,
+        "photos_a_pass": images / passes,
         "jobs": len(jobs),
         "jobs_done": sum(job["state"] == "done" for job in jobs),
         "photo": "JPEG, 500 x 375 pixels, about 90 kB",

@@ -3,7 +3,7 @@
     python -m benchmarks.train_step
     python -m benchmarks.train_step --quick --device cpu
 
-The pictures are noise that stays on the device, as only arithmetic is timed; every contender meets
+The images are noise that stays on the device, as only arithmetic is timed; every contender meets
 the same draws. FLOP are those of benchmarks/work.py: for ours, the least a step can do. What the
 step needs of memory is measured by benchmarks/memory.py.
 """
@@ -21,12 +21,14 @@ from benchmarks import common
 from benchmarks.common import Call, matmul_rate
 from benchmarks.released import ReleasedCPrompt
 from benchmarks.work import Work, count_work
-from cprompt.backbone import FrozenViT, Precision, load_backbone
-from cprompt.learner import Learner, Seeds, TrainingConfig, pick_device
-from cprompt.methods import Method, create_method
-from cprompt.methods.segments import SegmentsConfig, place
+from cprompt.device import pick_device
+from cprompt.methods.base import Method, create_method
+from cprompt.methods.parts.token_prompts import SegmentsConfig, place
 from cprompt.seeds import generator
-from cprompt.stepping import Acceleration
+from cprompt.training.learner import Learner
+from cprompt.training.settings import Acceleration, Seeds, TrainingConfig
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT, Precision
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     options.add_argument("--backbone", help="timm name (default: ViT-B/16; ViT-Ti/16 with --quick)")
     options.add_argument("--weights", default="random:0", help="file, or random:SEED (default)")
     options.add_argument("--image-size", type=int, help="pixels (default: the backbone's)")
-    options.add_argument("--batch", type=int, help="pictures a batch")
+    options.add_argument("--batch", type=int, help="images per batch")
     options.add_argument("--tasks", type=int, default=10, help="the task measured (default: 10)")
     options.add_argument("--classes", type=int, default=20, help="classes a task (default: 20)")
     options.add_argument("--length", type=int, default=50, help="tokens a segment (default: 50)")
@@ -143,7 +145,7 @@ def released(step: Step) -> Call:
     """The released step."""
     backbone = step.load()
     model = released_model(step, backbone)
-    images, targets = step.pictures(backbone)
+    images, targets = step.images(backbone)
     number = 0
 
     def take() -> None:
@@ -157,7 +159,7 @@ def released(step: Step) -> Call:
 def ours(step: Step, precision: Precision, accelerate: Acceleration) -> Call:
     """The step of a run: what the learner does with one batch."""
     learner = our_learner(step, precision, accelerate)
-    return partial(learner.step, *step.pictures(learner.method.backbone))
+    return partial(learner.step, *step.images(learner.method.backbone))
 
 
 RELEASED = "released, fp32"

@@ -14,7 +14,7 @@ from timm.models.vision_transformer import Block, VisionTransformer
 
 @dataclass(frozen=True)
 class Pass:
-    """FLOP of one picture's way through all blocks, and of the gradient back to its prompt.
+    """FLOP of one image's way through all blocks, and of the gradient back to its prompt.
 
     Of the last block only the class token is read. `forward` and `gradient` do all of that block,
     the `read_*` ones what the class token needs: its own row, and keys and values of all tokens.
@@ -28,7 +28,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Work:
-    """FLOP of one picture's embedding and passes; weights are frozen, so they get no gradient."""
+    """FLOP of one image's embedding and passes; weights are frozen, so they get no gradient."""
 
     embedding: int
     plain: Pass
@@ -37,7 +37,7 @@ class Work:
     def released(self, batch: int, tasks: int) -> float:
         """Expected FLOP of the released step: three passes, each with its embedding.
 
-        The second prompted pass has a gradient if any picture of the batch drew the current prompt.
+        The second prompted pass has a gradient if any image of the batch drew the current prompt.
         """
         some_drew_it = 1 - ((tasks - 1) / tasks) ** batch
         return batch * (
@@ -51,7 +51,7 @@ class Work:
         """Expected FLOP with nothing done twice or for nobody.
 
         One embedding; a prompted pass with its gradient; a query; and one more pass, without
-        gradient, for pictures that drew an old prompt.
+        gradient, for images that drew an old prompt.
         """
         drew_old = (tasks - 1) / tasks
         return batch * (

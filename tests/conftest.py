@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from cprompt.backbone import FrozenViT, load_backbone
-from cprompt.config import resolve
-from cprompt.evaluation import Row
-from cprompt.record import Record
-from cprompt.stream import TaskStream
+from cprompt.research.config import resolve
+from cprompt.research.evaluation import Row
+from cprompt.research.record import Record
+from cprompt.research.stream import TaskStream
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_users_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Decoded pictures go to a folder of the session, never to a user's cache."""
+    """Decoded images go to a folder of the session, never to a user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -45,7 +46,7 @@ TINY = {
     "execution.device": "cpu",
     "execution.eval_batch_size": 8,
 }
-"""A run over three unequal tasks of drawn pictures, in about a second."""
+"""A run over three unequal tasks of drawn images, in about a second."""
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def tiny() -> dict[str, Any]:
 
 @pytest.fixture
 def hand_record() -> Record:
-    """A finished run over tasks of 2, 1 and 2 classes with 10, 5 and 3 test pictures.
+    """A finished run over tasks of 2, 1 and 2 classes with 10, 5 and 3 test images.
 
     Right after each task, with the prompt selected: 8; 7 and 4; 5, 3 and 1.
     """
@@ -65,7 +66,7 @@ def hand_record() -> Record:
         dataset="shapes",
         classes=("ant", "bee", "cat", "dog", "elk"),
         backbone={"name": "test_vit", "weights": "random:0", "fingerprint": "0123456789abcdef"},
-        pictures={"train": 50, "test": 18},
+        images={"train": 50, "test": 18},
         parameters={"learnt": 1000, "backbone": 100000},
         rows=[
             Row([4, 6], {"selected": [3, 5], "given": [4, 6], "first": [1, 2]}, None, [[10]]),

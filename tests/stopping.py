@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from cprompt.learner import Observer
+from cprompt.training.observers import Observer
 
 
 class StopAt(Observer):

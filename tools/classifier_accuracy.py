@@ -1,10 +1,10 @@
-"""How well the classifier keeps learning: three questions, on drawn pictures or on your photos.
+"""How well the classifier keeps learning: three questions, on drawn images or on your photos.
 
     python tools/classifier_accuracy.py
     python tools/classifier_accuracy.py --data PHOTOS --backbone NAME --weights FILE --classes 10
 
 PHOTOS has train/CLASS/… and test/CLASS/…. Asked, for each of several seeds, which draw the order of
-the classes and, of drawn pictures, the pictures themselves:
+the classes and, of drawn images, the images themselves:
 
 - batches: classes in five batches, no photo of an earlier one, against all of them at once;
 - returning: a class comes back with as many photos as before; is it, are the others, still known?
@@ -27,19 +27,19 @@ from typing import Any
 import numpy as np
 
 from cprompt import ContinualClassifier
-from cprompt.assessment import assess
-from cprompt.data import folder, shapes
-from cprompt.data.base import Dataset, ImageSet
+from cprompt.classifier.evaluation import assess
+from cprompt.data.datasets import folder, shapes
+from cprompt.data.image_set import Dataset, ImageSet
+from cprompt.device import pick_device
 from cprompt.files import write_json
-from cprompt.learner import pick_device
-from cprompt.record import environment
+from cprompt.research.record import environment
 
 EMBEDDED = "vit_micro_patch8_64.tiny_imagenet"
 DRAWN = {"difficulty": 0.2, "size": 64}
 
 
 class Part:
-    """Pictures of one part of a dataset, by class; at most `limit` of each."""
+    """Images of one part of a dataset, by class; at most `limit` of each."""
 
     def __init__(self, images: ImageSet, limit: int, rng: np.random.Generator) -> None:
         self.images = images
@@ -57,7 +57,7 @@ class Part:
             n = len(self.of[c])
             chosen += self.of[c][round(first * n) : round(last * n)].tolist()
         names = [self.images.classes[self.images.labels[i]] for i in chosen]
-        return [self.images.pictures[i] for i in chosen], names
+        return [self.images.images[i] for i in chosen], names
 
 
 def score(classifier: ContinualClassifier, test: Part, classes: Sequence[int]) -> dict[str, Any]:

@@ -22,20 +22,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt import checkpoint
-from cprompt.backbone import FrozenViT, Tap, load_backbone
-from cprompt.config import RunConfig, resolve
-from cprompt.data import transforms
-from cprompt.data.base import ImageSet
-from cprompt.data.loader import BatchLoader
-from cprompt.data.pixels import open_pixels
+from cprompt.data.image_set import ImageSet
+from cprompt.data.pipeline import views
+from cprompt.data.pipeline.cache import open_pixels
+from cprompt.data.pipeline.loader import BatchLoader
+from cprompt.device import pick_device
 from cprompt.files import write_json
-from cprompt.learner import TrainingConfig, learning_rate, pick_device
-from cprompt.methods.heads import HeadInit, TaskHeads
-from cprompt.record import environment
+from cprompt.methods.parts.heads import HeadInit, TaskHeads
+from cprompt.research import checkpoint
+from cprompt.research.config import RunConfig, resolve
+from cprompt.research.record import environment
+from cprompt.research.stream import TaskStream
 from cprompt.seeds import generator
-from cprompt.stepping import make_optimizer
-from cprompt.stream import TaskStream
+from cprompt.training.optimizer import learning_rate, make_optimizer
+from cprompt.training.settings import TrainingConfig
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT, Tap
 
 FLAVOURS = ("matched", "official")
 
@@ -49,7 +51,7 @@ def features_of(
     batches = BatchLoader(
         open_pixels(images, config.cache),
         stream.targets(images.labels),
-        transforms.build(config.data.transform, size, normalization),
+        views.build(config.data.transform, size, normalization),
         64,
         seed=None,
     )
@@ -104,7 +106,7 @@ def accuracies(
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("benchmark")
-    options.add_argument("--root", required=True, help="where the pictures are")
+    options.add_argument("--root", required=True, help="where the images are")
     options.add_argument("--backbone", required=True)
     options.add_argument("--weights")
     options.add_argument("--seed", type=int, default=1993)

@@ -22,15 +22,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cprompt import ContinualClassifier, CPromptError, model_folder
+from cprompt import ContinualClassifier, CPromptError
+from cprompt.classifier import model_folder
 from cprompt.files import write_json
-from cprompt.record import environment
+from cprompt.research.record import environment
 
 
 def photos(number: int) -> list[tuple[np.ndarray, str]]:
     rng = np.random.default_rng(number)
-    pictures = rng.integers(0, 256, 3) * rng.uniform(0.8, 1, (4, 16, 16, 3))
-    return [(picture.astype(np.uint8), f"class {number}") for picture in pictures]
+    images = rng.integers(0, 256, 3) * rng.uniform(0.8, 1, (4, 16, 16, 3))
+    return [(image.astype(np.uint8), f"class {number}") for image in images]
 
 
 def learn(model: Path, number: int) -> None:
@@ -95,7 +96,7 @@ def main() -> int:
         counts["killed"] += 1
         try:
             after = ContinualClassifier.load(args.model, device="cpu")
-            after.predict_proba([picture for picture, _ in photos(0)])
+            after.predict_proba([image for image, _ in photos(0)])
             is_old = after.model == before.model
             is_new = after.classes_ == [*before.classes_, f"class {number - 1}"]
             kind = "old" if is_old else "new" if is_new else "neither"

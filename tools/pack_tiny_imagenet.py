@@ -1,10 +1,10 @@
-"""Pack Tiny-ImageNet's training and validation pictures into a few .npz shards.
+"""Pack Tiny-ImageNet's training and validation images into a few .npz shards.
 
     python tools/pack_tiny_imagenet.py ROOT OUT
 
 ROOT is the unpacked `tiny-imagenet-200` folder (train/WNID/images/*.JPEG, val/images/*.JPEG and
-val/val_annotations.txt). The JPEG bytes are stored as they are; every picture is decoded once to
-prove that it can be, and one that cannot is named and left out. The unlabelled test pictures are
+val/val_annotations.txt). The JPEG bytes are stored as they are; every image is decoded once to
+prove that it can be, and one that cannot is named and left out. The unlabelled test images are
 not read.
 
 Each shard OUT/shardNN.npz is an uncompressed NumPy archive that needs no pickle:
@@ -41,7 +41,7 @@ def labelled_files(root: Path, classes: list[str]) -> Iterator[tuple[Path, int, 
 
 
 def unreadable(data: bytes) -> str | None:
-    """Say why a picture cannot be used, or None when it decodes to SIDE × SIDE pixels."""
+    """Say why an image cannot be used, or None when it decodes to SIDE × SIDE pixels."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             size = image.convert("RGB").size
@@ -96,7 +96,7 @@ def main() -> None:
         counts[split] += 1
     write_shard(args.out / f"shard{shards:02d}.npz", pending, classes)
     print(
-        f"{counts[TRAIN]} training and {counts[VAL]} validation pictures of {len(classes)} classes "
+        f"{counts[TRAIN]} training and {counts[VAL]} validation images of {len(classes)} classes "
         f"in {shards + 1} shards; {skipped} left out"
     )
 

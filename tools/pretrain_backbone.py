@@ -6,11 +6,11 @@
 SHARDS holds what pack_tiny_imagenet.py wrote; TEACHER is a safetensors file of timm's
 `vit_tiny_patch16_224` with its ImageNet-1k head, trained on inputs in [-1, 1]. In this order:
 
-1. The pictures are decoded once and stay on the device.
-2. The teacher, which knows sharp pictures, is tuned on 64-pixel ones for --tuning-seconds. Only
-   its logits of the 200 classes enter that loss, so the other 800 go on saying what else a picture
+1. The images are decoded once and stay on the device.
+2. The teacher, which knows sharp images, is tuned on 64-pixel ones for --tuning-seconds. Only
+   its logits of the 200 classes enter that loss, so the other 800 go on saying what else an image
    resembles.
-3. It labels a fixed set of augmented views of every training picture.
+3. It labels a fixed set of augmented views of every training image.
 4. The student learns from mixed views: its 200-way head from the labels and the teacher, a
    1000-way head, dropped at the end, from the teacher alone.
 
@@ -53,11 +53,11 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 RECIPE = {
-    "crop_area": 0.35,  # smallest share of a picture that a view shows
+    "crop_area": 0.35,  # smallest share of an image that a view shows
     "crop_ratio": 4 / 3,  # largest width over height, and height over width
     "jitter": 0.3,  # largest relative change of brightness, contrast and saturation
     "grey": 0.05,  # share of the views without colour
-    "cutmix": 0.4,  # share of the pictures, as for mixup; both fall to 0 after mix_until
+    "cutmix": 0.4,  # share of the images, as for mixup; both fall to 0 after mix_until
     "mixup": 0.4,
     "mix_until": 0.85,
     "teacher_weight": 1.0,  # of the 1000-way loss
@@ -91,7 +91,7 @@ ARCHITECTURE: dict[str, object] = {
     "global_pool": "token",
 }
 BLOCK = 20  # steps between two looks at the clock
-CHUNK = 2000  # pictures per teacher pass
+CHUNK = 2000  # images per teacher pass
 SAVE_EVERY = 60.0  # seconds
 SIZE_LIMIT = 12_000_000  # bytes of the fp16 weights
 
@@ -109,7 +109,7 @@ class Progress:
 
 @dataclass
 class Pictures:
-    """uint8 pictures (n, 3, 64, 64) and their int64 labels (n,)."""
+    """uint8 images (n, 3, 64, 64) and their int64 labels (n,)."""
 
     pixels: Tensor
     labels: Tensor
@@ -125,7 +125,7 @@ def decode(files: list[bytes]) -> NDArray[np.uint8]:
 
 
 def load_shards(folder: Path, limit: int | None) -> tuple[Pictures, Pictures, list[str]]:
-    """Read the training and validation pictures and the class names.
+    """Read the training and validation images and the class names.
 
     The workers are forked: call this before anything touches the GPU.
     """
@@ -167,13 +167,13 @@ def resize_matrix(start: Tensor, size: Tensor, out: int) -> Tensor:
 
 
 def resize(pixels: Tensor, x: Tensor, y: Tensor, w: Tensor, h: Tensor, out: int) -> Tensor:
-    """Cut box i (in pixels) out of picture i and resize it to out × out; float, 0 to 255."""
+    """Cut box i (in pixels) out of image i and resize it to out × out; float, 0 to 255."""
     rows, columns = resize_matrix(y, h, out), resize_matrix(x, w, out)
     return (rows[:, None] @ pixels.float() @ columns[:, None].mT).clamp(0, 255)
 
 
 def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Randomly crop, flip, re-light and re-colour each picture; uint8, like the input."""
+    """Randomly crop, flip, re-light and re-colour each image; uint8, like the input."""
     u = torch.rand(9, len(pixels), device=pixels.device, generator=generator)
     area = SIDE**2 * (RECIPE["crop_area"] + u[0] * (1 - RECIPE["crop_area"]))
     ratio = (math.log(RECIPE["crop_ratio"]) * (2 * u[1] - 1)).exp()
@@ -194,7 +194,7 @@ def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_masks(n: int, strength: float, generator: torch.Generator) -> Tensor:
-    """How much of each pixel is the picture's own, (n, 1, 64, 64); its neighbour fills the rest.
+    """How much of each pixel is the image's own, (n, 1, 64, 64); its neighbour fills the rest.
 
     CutMix gives zeros in a box, mixup one number everywhere, and no mixing ones.
     """
@@ -250,13 +250,13 @@ def percent(logits: Tensor, labels: Tensor) -> float:
 
 
 @torch.no_grad()
-def accuracy(vit: nn.Module, pictures: Pictures) -> float:
+def accuracy(vit: nn.Module, images: Pictures) -> float:
     """Top-1 of the 200-way head in percent, without autocast; the model's mode is restored."""
     was_training = vit.training
     vit.eval()
-    logits = torch.cat([vit(part / 127.5 - 1) for part in torch.split(pictures.pixels, 1000)])
+    logits = torch.cat([vit(part / 127.5 - 1) for part in torch.split(images.pixels, 1000)])
     vit.train(was_training)
-    return percent(logits, pictures.labels)
+    return percent(logits, images.labels)
 
 
 def compiled(
@@ -291,7 +291,7 @@ class Teacher:
         self.device = device
 
     def logits(self, pixels: Tensor) -> Tensor:
-        """1000 logits of pictures (B, 3, 64, 64) with values 0 to 255, shown at 224 pixels."""
+        """1000 logits of images (B, 3, 64, 64) with values 0 to 255, shown at 224 pixels."""
         zero = torch.zeros(1, device=self.device)
         large = resize(pixels, zero, zero, zero + SIDE, zero + SIDE, TEACHER_SIDE) / 127.5 - 1
         with torch.autocast(self.device.type, torch.bfloat16):
@@ -299,14 +299,14 @@ class Teacher:
         return logits.float()
 
     @torch.no_grad()
-    def accuracy(self, pictures: Pictures) -> float:
+    def accuracy(self, images: Pictures) -> float:
         """Percent right, choosing among the 200 classes."""
         self.model.eval()
-        logits = torch.cat([self.logits(part) for part in torch.split(pictures.pixels, 500)])
-        return percent(logits[:, self.columns], pictures.labels)
+        logits = torch.cat([self.logits(part) for part in torch.split(images.pixels, 500)])
+        return percent(logits[:, self.columns], images.labels)
 
     def tune(self, train: Pictures, seconds: float, seed: int) -> None:
-        """Fit the logits of the 200 classes to 64-pixel pictures.
+        """Fit the logits of the 200 classes to 64-pixel images.
 
         Never compiled: that takes about as long as the whole of it.
         """
@@ -334,17 +334,17 @@ class Teacher:
         seen = steps * batch
         print(
             f"teacher tuned for {seen / len(train.labels):.2f} epochs, last loss {value:.2f}, "
-            f"{seen / spent:,.0f} pictures/s"
+            f"{seen / spent:,.0f} images/s"
         )
 
     @torch.no_grad()
     def label_views(
         self, pixels: Tensor, first: int, count: int, seed: int, seconds: float, compile_it: bool
     ) -> tuple[Tensor, Tensor]:
-        """Draw views first … first + count - 1 of every picture and ask the teacher about each.
+        """Draw views first … first + count - 1 of every image and ask the teacher about each.
 
         Gives uint8 (views · n, 3, 64, 64) and fp16 logits (views · n, 1000), view by view. View 0
-        is the picture itself. Stops early rather than start a view that would outlast `seconds`.
+        is the image itself. Stops early rather than start a view that would outlast `seconds`.
         """
         self.model.eval()
         n = len(pixels)
@@ -363,7 +363,7 @@ class Teacher:
             spent = time.monotonic() - started
             if spent * (k + 2) / (k + 1) > seconds:
                 break
-        print(f"teacher: {k + 1} views in {spent:.1f} s, {(k + 1) * n / spent:,.0f} pictures/s")
+        print(f"teacher: {k + 1} views in {spent:.1f} s, {(k + 1) * n / spent:,.0f} images/s")
         return views[: k + 1].flatten(0, 1), logits[: k + 1].flatten(0, 1)
 
 
@@ -376,7 +376,7 @@ class Student(nn.Module):
         self.extra = nn.Linear(self.vit.embed_dim, 1000)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, 200) and (B, 1000) of normalised pictures (B, 3, 64, 64)."""
+        """Logits (B, 200) and (B, 1000) of normalised images (B, 3, 64, 64)."""
         feature = self.vit.forward_head(self.vit.forward_features(inputs), pre_logits=True)
         return self.vit.head(feature).float(), self.extra(feature).float()
 
@@ -506,7 +506,7 @@ class Run:
             speed = args.batch * (done.steps - first[0]) / (done.seconds - first[1])
             if done.steps - first[0] == 10 * BLOCK:
                 epochs = speed * (total - done.seconds) / len(train.labels)
-                print(f"student: {speed:,.0f} pictures/s, {epochs:.0f} epochs to go")
+                print(f"student: {speed:,.0f} images/s, {epochs:.0f} epochs to go")
             last = done.curve[-1]["progress"] if done.curve else 0.0
             stop = args.stop_after is not None and now - args.started > args.stop_after
             if done.seconds / total - last >= 0.1 or done.seconds >= total:
@@ -571,7 +571,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--minutes", type=float, default=10.0, help="training, over all commands")
     parser.add_argument("--stop-after", type=float, help="seconds from the start of this command")
-    parser.add_argument("--views", type=int, default=24, help="of a picture, in each command")
+    parser.add_argument("--views", type=int, default=24, help="of an image, in each command")
     parser.add_argument("--teacher-seconds", type=float, default=110.0, help="most for those views")
     parser.add_argument(
         "--tuning-seconds", type=float, default=60.0, help="of the teacher; 0: none"
@@ -580,7 +580,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--limit", type=int, help="pictures of each split, for a trial run")
+    parser.add_argument("--limit", type=int, help="images of each split, for a trial run")
     return parser.parse_args()
 
 

@@ -3,7 +3,7 @@
     python tools/probe_backbone.py WEIGHTS ROOT OUT.json [--device cuda]
 
 WEIGHTS is a file that pretrain_backbone.py wrote; ROOT holds train/CLASS/*.png and
-test/CLASS/*.png. Pictures are resized to the backbone's input (CIFAR's 32 pixels become 64). For
+test/CLASS/*.png. Images are resized to the backbone's input (CIFAR's 32 pixels become 64). For
 the class token before and after the final norm two classifiers are fitted on the training features
 alone, and scored on the test features, in percent:
 
@@ -46,20 +46,20 @@ def load_backbone(path: Path) -> tuple[VisionTransformer, int]:
     return vit.eval(), int(architecture["img_size"])
 
 
-def read_picture(path: Path) -> Tensor:
+def read_image(path: Path) -> Tensor:
     """Pixels as uint8 (3, h, w)."""
     with Image.open(path) as image:
         return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
 
 
-def list_pictures(
+def list_images(
     folder: Path, classes: list[str], per_class: int | None
 ) -> tuple[list[Path], Tensor]:
-    """The folder's pictures, class by class, and their labels (n,)."""
+    """The folder's images, class by class, and their labels (n,)."""
     found = [sorted((folder / name).glob("*.png"))[:per_class] for name in classes]
     for name, paths in zip(classes, found, strict=True):
         if not paths:
-            raise SystemExit(f"{folder / name} holds no .png picture")
+            raise SystemExit(f"{folder / name} holds no .png image")
     labels = [label for label, paths in enumerate(found) for _ in paths]
     return [path for paths in found for path in paths], torch.tensor(labels)
 
@@ -68,7 +68,7 @@ def list_pictures(
 def class_tokens(
     vit: VisionTransformer, side: int, paths: list[Path], device: torch.device
 ) -> dict[str, Tensor]:
-    """Class-token features (n, width) of the pictures, `before` and `after` the final norm."""
+    """Class-token features (n, width) of the images, `before` and `after` the final norm."""
     before = []
 
     def keep(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -77,7 +77,7 @@ def class_tokens(
     hook = vit.norm.register_forward_pre_hook(keep)
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(paths), BATCH):
-            pixels = torch.stack(list(pool.map(read_picture, paths[start : start + BATCH])))
+            pixels = torch.stack(list(pool.map(read_image, paths[start : start + BATCH])))
             inputs = pixels.to(device).float() / 127.5 - 1
             inputs = F.interpolate(inputs, (side, side), mode="bicubic", antialias=True)
             vit.forward_features(inputs.clamp(-1, 1))
@@ -128,7 +128,7 @@ def main() -> None:
         "root", type=Path, help="folder with train/CLASS/*.png and test/CLASS/*.png"
     )
     parser.add_argument("out", type=Path, help="JSON file to write")
-    parser.add_argument("--per-class", type=int, help="at most so many pictures of a class")
+    parser.add_argument("--per-class", type=int, help="at most so many images of a class")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
 
@@ -141,7 +141,7 @@ def main() -> None:
     classes = sorted(path.name for path in (args.root / "train").iterdir() if path.is_dir())
     splits = {}
     for split in ("train", "test"):
-        paths, labels = list_pictures(args.root / split, classes, args.per_class)
+        paths, labels = list_images(args.root / split, classes, args.per_class)
         splits[split] = class_tokens(vit, side, paths, device), labels.to(device)
         print(f"{len(paths)} {split} features after {time.monotonic() - started:.0f} s", flush=True)
     (train, train_labels), (test, test_labels) = splits["train"], splits["test"]

@@ -1,4 +1,4 @@
-"""Draw the README's picture from the committed records of the demo.
+"""Draw the README's image from the committed records of the demo.
 
     python tools/readme_figure.py
 
@@ -7,9 +7,9 @@ The records in results/demo are those of `cprompt demo --seed 0`, `1` and `2`.
 
 from pathlib import Path
 
-from cprompt.record import load_record
-from cprompt.report.demo import NAMES
+from cprompt.methods.registry import METHODS
 from cprompt.report.figures import accuracy_curves
+from cprompt.research.record import load_record
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,6 +17,6 @@ series = {
     f"{label} (three seeds)": [
         load_record(path) for path in sorted((ROOT / "results/demo").glob(f"{name}-seed*.json"))
     ]
-    for name, label in NAMES.items()
+    for name, label in ((n, METHODS.title(n)) for n in METHODS)
 }
 accuracy_curves(series).savefig(ROOT / "docs/demo.png", dpi=150, facecolor="white")

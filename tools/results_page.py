@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cprompt.config import RunConfig
 from cprompt.files import write_bytes
-from cprompt.methods import METHODS
-from cprompt.record import FILE, Record, load_record
+from cprompt.methods.registry import METHODS
 from cprompt.report import figures
 from cprompt.report.tables import DASH, FORMATS, ours
-from cprompt.tables import (
+from cprompt.research.config import RunConfig
+from cprompt.research.record import FILE, Record, load_record
+from cprompt.research.tables import (
     PAPER_SEEDS,
     Cell,
     Row,
@@ -316,8 +316,8 @@ def records() -> list[Record]:
 def how() -> str:
     made = records()
     first = {r.dataset: r for r in made}
-    pictures = "; ".join(
-        f"{name} {r.pictures['train']:,} to learn from and {r.pictures['test']:,} to test on"
+    images = "; ".join(
+        f"{name} {r.images['train']:,} to learn from and {r.images['test']:,} to test on"
         for name, r in sorted(first.items())
     )
     places = sorted({str(r.environment.get("gpu", r.environment["device"])) for r in made})
@@ -329,7 +329,7 @@ def how() -> str:
         f"- {len(made)} runs, each with its record in `{RUNS}`.\n"
         f"- Backbone: `{BACKBONE}`, {size:.1f} million parameters; every record has the "
         "fingerprint of its weights.\n"
-        f"- Pictures: {pictures}.\n"
+        f"- Images: {images}.\n"
         "- Every benchmark's own settings, epochs and normalisation; bf16. The exception are the "
         f"{short} runs of the ablation and the analyses, which have {SHORT} epochs a task.\n"
         f"- {', '.join(places)}; {'; '.join(versions)}. Three or four runs shared the device at a "
@@ -564,15 +564,15 @@ def renewed(page: str) -> str:
 
 
 def draw(benchmark: str) -> None:
-    """The curves of the main table's methods, as a picture."""
+    """The curves of the main table's methods, as an image."""
     rows = load_table(benchmark).rows
     runs = {
         row.label: [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
         for row in rows
     }
     shown = {label: found for label, found in runs.items() if found}
-    picture = figures.to_files(figures.accuracy_curves(shown))["png"]
-    write_bytes(ROOT / "docs" / "assets" / f"results_{benchmark}.png", picture)
+    image = figures.to_files(figures.accuracy_curves(shown))["png"]
+    write_bytes(ROOT / "docs" / "assets" / f"results_{benchmark}.png", image)
 
 
 def main() -> None:

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cprompt.config import PARTS, flatten, flavours, method_recipe
-from cprompt.methods import METHODS
+from cprompt.methods.registry import METHODS
+from cprompt.research.config import PARTS, flatten
+from cprompt.research.recipes import flavours, method_recipe
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {name: DOCS / "methods" / f"{name}.md" for name in sorted(METHODS)}

@@ -75,7 +75,7 @@ def epoch(result: Result) -> str:
         shares = [f"{100 * later[key]:.1f} %" for key in ("device_waits", "host_waits")]
         seconds = [f"{each['first_seconds']:.2f}", f"{later['seconds']:.2f}"]
         rows.append([name, *seconds, f"{later['images_per_second']:.0f}", *shares])
-    head = ["pictures by", "first epoch, s", "later, s", "images/s", "device waits", "host waits"]
+    head = ["images by", "first epoch, s", "later, s", "images/s", "device waits", "host waits"]
     step, source = result["settings"], "drawn" if result["settings"]["drawn"] else "real"
     what = f"{result['pictures']} {source} JPEGs, {step['backbone']}, batch {step['batch']}"
     return table(head, rows) + f"\n{what}; {seen(result)}.\n"
@@ -91,7 +91,7 @@ def evaluate(result: Result) -> str:
         ]
         for each in result["streams"]
     ]
-    head = ["tasks", "passes a picture", "from scratch", "same counts"]
+    head = ["tasks", "passes an image", "from scratch", "same counts"]
     return table(head, rows) + f"\n{seen(result)}.\n"
 
 
@@ -125,7 +125,7 @@ def cars(records: Sequence[Result]) -> str:
             ]
         )
     head = ["Split Stanford Cars", "Last-acc", "Avg-acc", "preparation, s", "training, s"]
-    head += ["evaluation, s", "all, s", "host waits", "passes a picture", "from scratch"]
+    head += ["evaluation, s", "all, s", "host waits", "passes an image", "from scratch"]
     first = records[0]
     where = f"{first['environment']['gpu']}, torch {first['environment']['torch']}"
     return table(head, rows) + f"\n{first['backbone']['name']}, bf16; {where}.\n"

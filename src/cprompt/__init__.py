@@ -2,15 +2,17 @@
 
 __version__ = "0.1.0.dev0"
 
-from cprompt.assessment import ClassResult, Evaluation
-from cprompt.backbone import FrozenViT, Prompts, load_backbone
-from cprompt.classifier import ContinualClassifier, Explanation, LearntBatch
-from cprompt.config import RunConfig, resolve
+from cprompt.classifier.classifier import ContinualClassifier, Explanation, LearntBatch
+from cprompt.classifier.evaluation import ClassResult, Evaluation
+from cprompt.classifier.photo_sources import UNKNOWN
 from cprompt.errors import CPromptError, ModelError
-from cprompt.experiment import load_method, run
-from cprompt.methods import METHODS, Method, create_method, register
-from cprompt.record import Record, load_record
-from cprompt.sources import UNKNOWN
+from cprompt.methods.base import Method, create_method, register
+from cprompt.methods.registry import METHODS
+from cprompt.research.config import RunConfig, resolve
+from cprompt.research.experiment import load_method, run
+from cprompt.research.record import Record, load_record
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT, Prompts
 
 __all__ = [
     "METHODS",

@@ -1,12 +1,14 @@
 """Errors a user can act on.
 
-Each names the file or value, says what was expected and what to do. The command line prints the
-message alone; anything else that escapes is a defect and keeps its traceback.
+An error is data: what is wrong, in which file, and what to do about it. Whoever shows it decides
+which parts to print; nobody edits a sentence. The command line prints all of it, without a
+traceback; any other exception that escapes is a defect and keeps its traceback.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def some(values: Sequence[object], show: int = 5) -> str:
@@ -16,15 +18,35 @@ def some(values: Sequence[object], show: int = 5) -> str:
 
 
 class CPromptError(Exception):
-    """Base of every error that cprompt raises on purpose."""
+    """Base of every error that cprompt raises on purpose.
+
+    `message` says what is wrong and what was expected, `hint` what to do about it, `file` which
+    file, or which item of a list, is at fault. As text: "FILE: MESSAGE; HINT".
+
+    >>> str(DataError("is empty (0 bytes)", file="cat/1.jpg", hint="copy it again"))
+    'cat/1.jpg: is empty (0 bytes); copy it again'
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, file: str | Path | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.file = None if file is None else str(file)
+
+    def __str__(self) -> str:
+        where = "" if self.file is None else f"{self.file}: "
+        what_to_do = "" if self.hint is None else f"; {self.hint}"
+        return f"{where}{self.message}{what_to_do}"
 
 
 class ConfigError(CPromptError, ValueError):
-    """A setting is unknown or its value makes no sense."""
+    """A setting is unknown, or its value is not allowed."""
 
 
 class DataError(CPromptError):
-    """Pictures, labels or split lists are missing, corrupt or inconsistent."""
+    """Images, labels or split lists are missing, corrupt or inconsistent."""
 
 
 class BackboneError(CPromptError):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cprompt.errors import CheckpointError
+
+T = TypeVar("T")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -43,3 +46,14 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not readable JSON: {error}") from error
+
+
+def with_prefix(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
+    """Put `prefix/` before each name."""
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+
+
+def under_prefix(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
+    """Those tensors whose name starts with `prefix/`, without it."""
+    start = f"{prefix}/"
+    return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}

@@ -16,18 +16,20 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cprompt
-from cprompt import cli, metrics
-from cprompt.assets import EMBEDDED
+from cprompt import cli
 from cprompt.cli.arguments import parse_settings, parse_value, split_settings
 from cprompt.cli.lists import SUGGESTED
-from cprompt.config import PARTS, benchmarks, flavours, method_recipe, resolve
-from cprompt.data import DATASETS
+from cprompt.data.registry import DATASETS
 from cprompt.errors import ConfigError
-from cprompt.experiment import CHECKPOINT
-from cprompt.experiment import run as run_experiment
-from cprompt.learner import Observer
-from cprompt.methods import METHODS
-from cprompt.record import Record, load_record
+from cprompt.methods.registry import METHODS
+from cprompt.research import metrics
+from cprompt.research.config import PARTS, resolve
+from cprompt.research.experiment import CHECKPOINT
+from cprompt.research.experiment import run as run_experiment
+from cprompt.research.recipes import benchmarks, flavours, method_recipe
+from cprompt.research.record import Record, load_record
+from cprompt.training.observers import Observer
+from cprompt.vit.embedded import EMBEDDED
 
 TINY = [
     *("--backbone", "test_vit"),
@@ -112,7 +114,7 @@ def test_run_leaves_the_record_of_the_settings_it_was_given(a_run: tuple[Path, s
     record = load_record(folder)
     assert record.finished
     assert record.stream.sizes == (3, 1, 2)
-    assert record.pictures == {"train": 24, "test": 12}
+    assert record.images == {"train": 24, "test": 12}
     config = record.config
     assert (config["benchmark"], config["method"]["name"]) == ("shapes", "cprompt")
     assert (config["method"]["length"], config["training"]["epochs"]) == (2, 1)
@@ -365,7 +367,7 @@ def test_what_cannot_be_listed_is_answered_with_what_can(main: Main) -> None:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Two classes of eight different pictures, in a folder whose name looks like markup."""
+    """Two classes of eight different images, in a folder whose name looks like markup."""
     root = tmp_path / "my [red] photos"
     rng = np.random.default_rng(0)
     for name in ("[red]", "b"):
@@ -378,16 +380,16 @@ def photos(tmp_path: Path) -> Path:
 
 def test_doctor_counts_a_healthy_folder_and_succeeds(photos: Path) -> None:
     printed = ok("doctor", "folder", str(photos), "--data.options.test_fraction", "0.25")
-    assert "my [red] photos: 12 train, 4 test pictures, 2 classes\n" in printed
-    assert "train pictures a class: 6 to 6, median 6\n" in printed
+    assert "my [red] photos: 12 train, 4 test images, 2 classes\n" in printed
+    assert "train images per class: 6 to 6, median 6\n" in printed
     assert "nothing wrong found" in printed
 
 
-def test_doctor_names_a_broken_picture_and_ends_with_1(photos: Path, main: Main) -> None:
+def test_doctor_names_a_broken_image_and_ends_with_1(photos: Path, main: Main) -> None:
     (photos / "[red]" / "3.png").write_bytes(b"")
     code, out, err = main("doctor", "folder", str(photos))
     assert (code, err) == (1, "")
-    assert "error: 1 pictures cannot be read\n" in out
+    assert "error: 1 images cannot be read\n" in out
     assert f"    {photos / '[red]' / '3.png'} is empty (0 bytes)\n" in out
     assert "  remedy: re-copy or delete" in out
     assert "nothing wrong" not in out

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from cprompt import cli
 from cprompt.errors import CheckpointError, ConfigError
-from cprompt.record import Record
+from cprompt.research.record import Record
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_the_terminal_shows_what_differs_the_metrics_and_the_tasks(sides: tuple[
     rows = lines(printed)
     assert ["method.ccl", "true", "false"] in rows
     assert ["torch", "2", "9"] in rows
-    # 1, 2 and 3 pictures of 18 more: mean 11.11, std 5.56, t(0.975, 2) = 4.3027
+    # 1, 2 and 3 images of 18 more: mean 11.11, std 5.56, t(0.975, 2) = 4.3027
     assert [
         "Last-acc",
         "50.00±0.00",

@@ -16,11 +16,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cprompt.cli.demo as command
-from cprompt import cli, metrics
+from cprompt import cli
 from cprompt.cli.arguments import parse_settings
-from cprompt.config import RunConfig, resolve
-from cprompt.experiment import CHECKPOINT, load_method
-from cprompt.record import Record, load_record
+from cprompt.research import metrics
+from cprompt.research.config import RunConfig, resolve
+from cprompt.research.experiment import CHECKPOINT, load_method
+from cprompt.research.record import Record, load_record
 
 TINY: dict[str, Any] = {
     "backbone.name": "test_vit",
@@ -112,7 +113,7 @@ def test_both_matrices_and_both_last_accuracies_are_printed(
             assert lines[start + 1 + i] == [str(i + 1), *numbers]
     last = [record.summary()["last_accuracy"] for record in records.values()]
     assert (
-        f"After all 3 batches CPrompt answers {last[0]:.1f} % of the test pictures right, "
+        f"After all 3 batches CPrompt answers {last[0]:.1f} % of the test images right, "
         f"fine-tuning {last[1]:.1f} %."
     ) in printed
     assert f"Report: {demo[0] / 'report.html'}" in printed
@@ -146,29 +147,29 @@ def test_the_report_names_both_methods_and_shows_their_numbers(
         assert name in page.text
     for record in records.values():
         assert f"{record.summary()['last_accuracy']:.1f} %" in page.text
-    assert "5 classes of drawn pictures arrive in 3 batches" in page.text
+    assert "5 classes of drawn images arrive in 3 batches" in page.text
     assert "Backbone test_vit" in page.text
     assert "seeds order 4, init 4, data 4" in page.text
 
 
-def test_the_strip_has_three_pictures_of_every_batch(page: Page) -> None:
-    pictures = [attributes for tag, attributes in page.elements if tag == "img"]
-    batches = [re.search(r"\(batch (\d)\)", p["alt"] or "") for p in pictures]
+def test_the_strip_has_three_images_of_every_batch(page: Page) -> None:
+    images = [attributes for tag, attributes in page.elements if tag == "img"]
+    batches = [re.search(r"\(batch (\d)\)", p["alt"] or "") for p in images]
     assert [match and match[1] for match in batches] == ["1"] * 3 + ["2"] * 3 + ["3"] * 3
     (strip,) = [a for _, a in page.elements if a.get("class") == "strip"]
     assert "repeat(3, minmax" in (strip["style"] or "")
     assert "grid-template-rows: repeat(3, auto)" in (strip["style"] or "")
 
 
-def test_the_answers_under_a_picture_are_those_of_the_saved_methods(
+def test_the_answers_under_an_image_are_those_of_the_saved_methods(
     demo: tuple[Path, str], page: Page, records: dict[str, Record]
 ) -> None:
-    """Picture by picture: the first, the middle and the last of each batch."""
+    """Image by image: the first, the middle and the last of each batch."""
     out, _ = demo
     config = resolve("demo", "cprompt", overrides=TINY)
     dataset, stream = config.data.load(4), records["cprompt"].stream
     backbone = command.load_backbone("test_vit", "random:0", 48)
-    preparation = command.transforms.build("drawn", 48, "inception")
+    preparation = command.views.build("drawn", 48, "inception")
     expected = []
     methods = {n: load_method(out / n, backbone) for n in ("cprompt", "finetune")}
     for task in range(3):
@@ -202,7 +203,7 @@ def test_a_second_demo_replaces_the_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def next_commands(printed: str) -> list[list[str]]:
-    tail = printed[printed.index("Next, with your own pictures") :]
+    tail = printed[printed.index("Next, with your own images") :]
     return [shlex.split(line) for line in tail.splitlines()[1:] if line.strip()]
 
 
@@ -219,7 +220,7 @@ def test_three_commands_are_printed_and_each_is_one_of_ours(demo: tuple[Path, st
         parse_settings(context.args)  # what is no option of the command must be a setting
 
 
-def test_the_printed_commands_work_on_a_folder_of_pictures(
+def test_the_printed_commands_work_on_a_folder_of_images(
     demo: tuple[Path, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

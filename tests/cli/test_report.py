@@ -13,8 +13,8 @@ from cprompt import cli
 from cprompt.cli import report as command
 from cprompt.errors import CheckpointError
 from cprompt.files import write_json
-from cprompt.record import Record
 from cprompt.report import figures
+from cprompt.research.record import Record
 
 
 @pytest.fixture(autouse=True)

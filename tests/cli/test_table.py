@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import cprompt.cli.table as command
 from cprompt import cli
-from cprompt.checkpoint import load_checkpoint
 from cprompt.cli.progress import ProgressBars
-from cprompt.config import RunConfig, resolve
 from cprompt.errors import ConfigError
-from cprompt.experiment import CHECKPOINT
-from cprompt.record import Record, load_record
-from cprompt.tables import Cell, Table, load_table
+from cprompt.research.checkpoint import load_checkpoint
+from cprompt.research.config import RunConfig, resolve
+from cprompt.research.experiment import CHECKPOINT
+from cprompt.research.record import Record, load_record
+from cprompt.research.tables import Cell, Table, load_table
 
 TINY = [
     *("--small", "--seeds", "3"),
@@ -80,7 +80,7 @@ def test_a_small_table_makes_its_runs_and_shows_their_numbers(done: tuple[Path, 
         assert record.finished
         assert record.stream.sizes == (2, 2, 2)
         assert record.config["seeds"] == {"order": 3, "init": 3, "data": 3}
-        assert record.pictures == {"train": 18, "test": 12}
+        assert record.images == {"train": 18, "test": 12}
         assert (record.dataset, record.backbone["name"]) == ("shapes", "test_vit")
     lines = table_lines(printed)
     for ccl, label, paper in ((False, "w/o CCL", "67.78 77.27"), (True, "CPrompt", "71.14 80.44")):
@@ -169,7 +169,7 @@ def test_every_format_prints_the_table_and_nothing_else(done: tuple[Path, str]) 
     assert printed("terminal") == done[1]
     markdown = printed("markdown")
     assert markdown.startswith(
-        "**CCL with the right prompt given to each picture, small stand-in**\n"
+        "**CCL with the right prompt given to each image, small stand-in**\n"
     )
     assert f"| CPrompt | {last:.2f} | 71.14 | " in markdown
     latex = printed("latex")
@@ -180,7 +180,7 @@ def test_every_format_prints_the_table_and_nothing_else(done: tuple[Path, str]) 
     assert float(rows[2][1]) == last
 
 
-def test_backbone_and_pictures_are_loaded_once_for_all_runs(
+def test_backbone_and_images_are_loaded_once_for_all_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
@@ -260,7 +260,7 @@ def test_the_papers_seeds_are_used_unless_told(asked: dict[Path, RunConfig]) -> 
     assert {config.seeds.order for config in asked.values()} == {1993, 87, 1013}
 
 
-def test_data_is_where_the_pictures_of_each_dataset_are(asked: dict[Path, RunConfig]) -> None:
+def test_data_is_where_the_images_of_each_dataset_are(asked: dict[Path, RunConfig]) -> None:
     ok("ablation", "--data", "stanford_cars=/a=b", "--data", "imagenet_r=/r", "--seeds", "1")
     roots = {(config.benchmark, config.data.root) for config in asked.values()}
     assert roots == {
@@ -279,7 +279,7 @@ def test_a_table_of_one_dataset_takes_its_folder_with_or_without_a_name(
     assert [config.data.root for config in asked.values()] == ["/cars"] * 3
 
 
-def test_where_the_pictures_are_does_not_decide_where_a_run_is(
+def test_where_the_images_are_does_not_decide_where_a_run_is(
     asked: dict[Path, RunConfig],
 ) -> None:
     for data in ("/here", "/there"):
@@ -330,7 +330,7 @@ def test_what_cannot_be_meant_is_named(
     assert str(error.value).startswith(message)
 
 
-def test_a_table_without_its_pictures_says_what_to_pass() -> None:
+def test_a_table_without_its_images_says_what_to_pass() -> None:
     with pytest.raises(
         ConfigError, match=r"'stanford_cars' needs the folder .* pass --data FOLDER"
     ):
@@ -340,7 +340,7 @@ def test_a_table_without_its_pictures_says_what_to_pass() -> None:
 def test_the_resource_table_is_printed_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_running(monkeypatch)
     counted = Table("Costs", ("stored",), (("CPrompt", (Cell(1.5, None, 0, None),)),), ())
-    monkeypatch.setattr(command.resources, "table", lambda: counted)
+    monkeypatch.setattr(command.cost, "table", lambda: counted)
     printed = ok("resources", "--format", "markdown")
     assert printed.startswith("**Costs**\n\n|  | stored |\n| --- | ---: |\n| CPrompt | 1.50 |\n")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cprompt.data import ImageSet
+from cprompt.data.image_set import ImageSet
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def touch(tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Callable[..., None]:
-    """Write a 4×3 picture whose pixels encode `value`, so that no two values look alike."""
+def image(tmp_path: Path) -> Callable[..., None]:
+    """Write a 4×3 image whose pixels encode `value`, so that no two values look alike."""
 
     def make(name: str, value: int, **options: object) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -38,12 +38,12 @@ def picture(tmp_path: Path) -> Callable[..., None]:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Callable[[ImageSet], list[tuple[str, int]]]:
-    """(path below tmp_path, label) of each picture, in order."""
+    """(path below tmp_path, label) of each image, in order."""
 
     def of(part: ImageSet) -> list[tuple[str, int]]:
         return [
             (path.relative_to(tmp_path).as_posix(), int(label))
-            for path, label in zip(part.pictures, part.labels, strict=True)
+            for path, label in zip(part.images, part.labels, strict=True)
         ]
 
     return of

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cprompt.data import Counts
-from cprompt.data.cifar100 import FINE_LABELS
+from cprompt.data.datasets.cifar100 import FINE_LABELS
 from cprompt.data.doctor import PerClass, Problem, Report, examine
+from cprompt.data.registry import Counts
 from cprompt.errors import ConfigError
 
 Touch = Callable[..., None]
@@ -17,14 +17,14 @@ Picture = Callable[..., None]
 
 
 @pytest.fixture
-def healthy(tmp_path: Path, picture: Picture) -> Path:
-    """Two classes with 6 and 5 training pictures and 2 and 1 test pictures, all different."""
+def healthy(tmp_path: Path, image: Picture) -> Path:
+    """Two classes with 6 and 5 training images and 2 and 1 test images, all different."""
     for value, name in enumerate(
         [f"train/a/{i}.png" for i in range(6)]
         + [f"train/b/{i}.png" for i in range(5)]
         + ["test/a/0.png", "test/a/1.png", "test/b/0.png"]
     ):
-        picture(name, value)
+        image(name, value)
     return tmp_path
 
 
@@ -48,13 +48,13 @@ def test_a_healthy_dataset_has_no_problem_and_its_counts(healthy: Path) -> None:
     assert steps == [(i, 14) for i in range(1, 15)]
 
 
-def test_every_unreadable_picture_is_named(healthy: Path) -> None:
+def test_every_unreadable_image_is_named(healthy: Path) -> None:
     (healthy / "train/a/1.png").write_bytes(b"")
     (healthy / "test/b/0.png").write_bytes((healthy / "test/b/0.png").read_bytes()[:-30])
     report = examine("folder", healthy)
     problem = only(report)
     assert not report.ok
-    assert (problem.severity, problem.what) == ("error", "2 pictures cannot be read")
+    assert (problem.severity, problem.what) == ("error", "2 images cannot be read")
     assert problem.files[0] == f"{healthy / 'train/a/1.png'} is empty (0 bytes)"
     assert problem.files[1].startswith(f"{healthy / 'test/b/0.png'} is damaged or cut short")
     assert "re-copy or delete" in problem.remedy
@@ -65,52 +65,52 @@ def test_the_same_file_in_train_and_test_is_found(healthy: Path) -> None:
     (healthy / "test/a/7.png").write_bytes((healthy / "train/a/2.png").read_bytes())
     problem = only(examine("folder", healthy))
     assert problem.severity == "warning"
-    assert problem.what == "1 pictures are both in train and in test, as the same file"
+    assert problem.what == "1 images are both in train and in test, as the same file"
     assert problem.files == (f"{healthy / 'train/a/2.png'} = {healthy / 'test/a/7.png'}",)
 
 
 def test_the_same_pixels_in_train_and_test_are_found_in_another_format(
-    healthy: Path, picture: Picture
+    healthy: Path, image: Picture
 ) -> None:
-    picture("test/b/7.bmp", 3)
+    image("test/b/7.bmp", 3)
     problem = only(examine("folder", healthy))
-    assert problem.what == "1 pictures are both in train and in test, with the same pixels"
+    assert problem.what == "1 images are both in train and in test, with the same pixels"
     assert problem.files == (f"{healthy / 'train/a/3.png'} = {healthy / 'test/b/7.bmp'}",)
 
 
-def test_pictures_of_another_shape_are_not_the_same(healthy: Path) -> None:
+def test_images_of_another_shape_are_not_the_same(healthy: Path) -> None:
     pixels = np.asarray(Image.open(healthy / "train/a/3.png"))
     assert pixels.shape == (3, 4, 3)
     Image.fromarray(np.ascontiguousarray(pixels.swapaxes(0, 1))).save(healthy / "test/a/7.png")
     assert examine("folder", healthy).problems == ()
 
 
-def test_a_training_picture_in_two_classes_is_found_and_one_twice_in_a_class_is_not(
-    healthy: Path, picture: Picture
+def test_a_training_image_in_two_classes_is_found_and_one_twice_in_a_class_is_not(
+    healthy: Path, image: Picture
 ) -> None:
-    picture("train/b/twin.bmp", 0)
-    picture("train/a/copy.png", 1)
+    image("train/b/twin.bmp", 0)
+    image("train/a/copy.png", 1)
     problem = only(examine("folder", healthy))
-    assert problem.what == "1 training pictures are in several classes"
+    assert problem.what == "1 training images are in several classes"
     assert problem.files == (f"{healthy / 'train/a/0.png'} = {healthy / 'train/b/twin.bmp'}",)
     assert problem.severity == "warning"
 
 
-def test_small_and_untested_classes_get_a_warning(healthy: Path, picture: Picture) -> None:
+def test_small_and_untested_classes_get_a_warning(healthy: Path, image: Picture) -> None:
     for i in range(4):
-        picture(f"train/c/{i}.png", 500 + i)
+        image(f"train/c/{i}.png", 500 + i)
     report = examine("folder", healthy)
     assert report.ok
     assert [(p.severity, p.what, p.files) for p in report.problems] == [
-        ("warning", "1 classes have fewer than 5 training pictures", ("c (4)",)),
-        ("warning", "1 classes have no test picture", ("c",)),
+        ("warning", "1 classes have fewer than 5 training images", ("c (4)",)),
+        ("warning", "1 classes have no test image", ("c",)),
     ]
 
 
-def test_files_among_the_pictures_that_are_ignored_are_counted(healthy: Path, touch: Touch) -> None:
+def test_files_among_the_images_that_are_ignored_are_counted(healthy: Path, touch: Touch) -> None:
     touch("train/a/1.heic", "test/b/2.HEIC", "train/a/readme", "train/a/.hidden", "top.heic")
     problem = only(examine("folder", healthy))
-    assert problem.what == "3 files among the pictures are ignored (2 × .heic, 1 × no ending)"
+    assert problem.what == "3 files among the images are ignored (2 × .heic, 1 × no ending)"
     assert len(problem.files) == 3
 
 
@@ -130,13 +130,13 @@ def test_an_empty_class_is_an_error(healthy: Path) -> None:
     assert "class 'empty'" in problem.what
 
 
-def test_every_missing_listed_picture_is_named_and_the_rest_examined(
-    tmp_path: Path, picture: Picture, touch: Touch
+def test_every_missing_listed_image_is_named_and_the_rest_examined(
+    tmp_path: Path, image: Picture, touch: Touch
 ) -> None:
     names = [f"n{c}/{i}.png" for c in range(2) for i in range(10)]
     for value, name in enumerate(names):
         if not name.endswith(("3.png", "9.png")):
-            picture(name, value)
+            image(name, value)
     touch("n0/3.png")
     for part, ends in (("train", range(8)), ("test", range(8, 10))):
         lines = [f"n{c}/{i}.png {c}" for c in range(2) for i in ends]
@@ -144,32 +144,32 @@ def test_every_missing_listed_picture_is_named_and_the_rest_examined(
     report = examine("imagenet_r", tmp_path)
     missing, unreadable, counts = report.problems
     assert missing.severity == "error"
-    assert missing.what == "3 listed pictures are not on disk"
+    assert missing.what == "3 listed images are not on disk"
     assert missing.files == tuple(str(tmp_path / n) for n in ("n0/9.png", "n1/3.png", "n1/9.png"))
-    assert unreadable.what == "1 pictures cannot be read"
+    assert unreadable.what == "1 images cannot be read"
     assert counts.severity == "warning"
     assert counts.what == (
-        "found 15 training pictures, 2 test pictures, 2 classes; a complete imagenet_r has "
-        "24,000 training pictures, 6,000 test pictures, 200 classes"
+        "found 15 training images, 2 test images, 2 classes; a complete imagenet_r has "
+        "24,000 training images, 6,000 test images, 200 classes"
     )
 
 
-def test_lists_without_any_picture_are_reported_not_raised(tmp_path: Path) -> None:
+def test_lists_without_any_image_are_reported_not_raised(tmp_path: Path) -> None:
     for part in ("train", "test"):
         (tmp_path / f"coda_{part}.txt").write_text(f"n0/{part}.jpg 0")
     first, second = examine("imagenet_r", tmp_path).problems
-    assert first.what == "2 listed pictures are not on disk"
-    assert "not one of the listed training pictures is on disk" in second.what
+    assert first.what == "2 listed images are not on disk"
+    assert "not one of the listed training images is on disk" in second.what
 
 
-def test_a_variant_of_a_published_dataset_gets_a_warning(tmp_path: Path, picture: Picture) -> None:
+def test_a_variant_of_a_published_dataset_gets_a_warning(tmp_path: Path, image: Picture) -> None:
     for i in range(10):
-        picture(f"n0/{i}.png", i)
+        image(f"n0/{i}.png", i)
     problem = only(examine("imagenet_r", tmp_path, split="random"))
     assert problem.what == "this is imagenet_r-random-split, a variant of imagenet_r"
 
 
-def test_pictures_in_one_file_are_examined_by_number(tmp_path: Path) -> None:
+def test_images_in_one_file_are_examined_by_number(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (601, 3072), dtype=np.uint8)
     noise[600] = noise[417]
     labels = [*(i % 100 for i in range(600)), 17]
@@ -182,7 +182,7 @@ def test_pictures_in_one_file_are_examined_by_number(tmp_path: Path) -> None:
     same, counts = report.problems
     assert same.files == ("train[417] = test[100]",)
     assert "leave them" in same.remedy
-    assert counts.what.startswith("found 500 training pictures, 101 test pictures, 100 classes;")
+    assert counts.what.startswith("found 500 training images, 101 test images, 100 classes;")
 
 
 def test_an_unknown_option_is_the_callers_error(healthy: Path) -> None:

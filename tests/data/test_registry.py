@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cprompt.data import DATASETS, load_dataset
+from cprompt.data.registry import DATASETS, load_dataset
 from cprompt.errors import ConfigError, DataError
 
 
@@ -65,7 +65,7 @@ def test_an_option_of_the_wrong_type_is_refused(
 
 def test_only_a_drawn_dataset_needs_no_folder() -> None:
     with pytest.raises(
-        ConfigError, match="'folder' needs the folder of its pictures: pass --data FOLDER"
+        ConfigError, match="'folder' needs the folder of its images: pass --data FOLDER"
     ):
         load_dataset("folder")
     data = load_dataset("shapes", classes=2, train_per_class=3, test_per_class=1, size=16)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cprompt.data import ImageSet, splits
+from cprompt.data import splits
+from cprompt.data.image_set import ImageSet
 from cprompt.errors import ConfigError, DataError
 
 Touch = Callable[..., None]
@@ -79,10 +80,10 @@ def test_classes_are_named_by_label_and_rows_keep_their_order(
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [
-        ("a/1.jpg 0\n", "a/1.jpg 0\n", r"1 pictures are in both .*1\.txt and .*such as a/1\.jpg"),
+        ("a/1.jpg 0\n", "a/1.jpg 0\n", r"1 images are in both .*1\.txt and .*such as a/1\.jpg"),
         ("a/1.jpg 0\nb/1.jpg 0\n", "a/2.jpg 0\n", r"1\.txt: b/1\.jpg has label 0, .* for 'a'"),
         ("a/1.jpg 0\n", "a/2.jpg 1\n", r"2\.txt: a/2\.jpg has label 1, .*'a' has label 0"),
-        ("a/1.jpg 0\nb/1.jpg 2\n", "a/2.jpg 0\n", r"no picture with label 1 \(1 labels below 2"),
+        ("a/1.jpg 0\nb/1.jpg 2\n", "a/2.jpg 0\n", r"no image with label 1 \(1 labels below 2"),
     ],
 )
 def test_lists_that_contradict_themselves_are_refused(
@@ -93,16 +94,16 @@ def test_lists_that_contradict_themselves_are_refused(
         listed(tmp_path, train, test)
 
 
-def test_missing_pictures_are_counted_and_the_first_named_or_skipped(
+def test_missing_images_are_counted_and_the_first_named_or_skipped(
     tmp_path: Path, touch: Touch, rows: Rows
 ) -> None:
     touch("a/0.jpg", "a/9.jpg")
     train = "".join(f"a/{i}.jpg 0\n" for i in range(5))
-    with pytest.raises(splits.MissingPicturesError) as caught:
+    with pytest.raises(splits.MissingImagesError) as caught:
         listed(tmp_path, train, "a/8.jpg 0\na/9.jpg 0\n")
     assert caught.value.files == tuple(tmp_path / f"a/{i}.jpg" for i in (1, 2, 3, 4, 8))
     message = str(caught.value)
-    assert "d: 5 listed pictures are missing: " in message
+    assert "d: 5 listed images are missing: " in message
     assert "1.jpg" in message
     assert "3.jpg, …" in message
     assert "4.jpg" not in message
@@ -112,12 +113,12 @@ def test_missing_pictures_are_counted_and_the_first_named_or_skipped(
     assert rows(data.test) == [("a/9.jpg", 0)]
 
 
-def test_skipping_every_training_picture_is_an_error(tmp_path: Path) -> None:
+def test_skipping_every_training_image_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not one of the listed training .* even .*1\.jpg"):
         listed(tmp_path, "a/1.jpg 0\n", "a/2.jpg 0\n", missing="skip")
 
 
-def test_an_unknown_way_with_missing_pictures_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_way_with_missing_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="missing='ignore': expected 'error' or 'skip'"):
         listed(tmp_path, "a/1.jpg 0\n", "a/2.jpg 0\n", missing="ignore")
 
@@ -133,10 +134,10 @@ def paths(root: Path, name: str, count: int) -> list[Path]:
 def test_both_sides_get_their_share_and_at_least_one(
     tmp_path: Path, count: int, fraction: float, tested: int
 ) -> None:
-    pictures = paths(tmp_path, "a", count)
-    train, test = splits.split_classes({"a": pictures}, tmp_path, fraction, seed=0)
+    images = paths(tmp_path, "a", count)
+    train, test = splits.split_classes({"a": images}, tmp_path, fraction, seed=0)
     assert len(test["a"]) == tested
-    assert sorted(train["a"] + test["a"]) == pictures
+    assert sorted(train["a"] + test["a"]) == images
     assert train["a"] == sorted(train["a"])
 
 
@@ -151,7 +152,7 @@ def test_a_split_depends_on_the_seed_and_not_on_the_other_classes_or_the_root() 
     assert alone["a"] != other["a"]
 
 
-def test_pictures_added_later_move_few_to_the_other_side(tmp_path: Path) -> None:
+def test_images_added_later_move_few_to_the_other_side(tmp_path: Path) -> None:
     _, before = splits.split_classes({"a": paths(tmp_path, "a", 100)}, tmp_path, 0.2, seed=0)
     _, after = splits.split_classes({"a": paths(tmp_path, "a", 105)}, tmp_path, 0.2, seed=0)
     assert len(set(before["a"]) - set(after["a"])) <= 5

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from cprompt.record import Record
+from cprompt.research.record import Record
 from tests.serve.live import make_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "model_format.md").read_text("utf-8")

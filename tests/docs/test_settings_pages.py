@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from cprompt.methods import METHODS
 from cprompt.methods.cprompt import CPromptConfig
+from cprompt.methods.registry import METHODS
 from tests.scripts import load_tool
 
 settings_pages = load_tool("settings_pages")

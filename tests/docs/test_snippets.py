@@ -42,11 +42,11 @@ import uvicorn
 import yaml
 from typer.testing import CliRunner
 
-from cprompt import classifier
+from cprompt.classifier import classifier
 from cprompt.cli import app
-from cprompt.config import config_from_dict
-from cprompt.data import DATASETS
-from cprompt.methods import METHODS
+from cprompt.data.registry import DATASETS
+from cprompt.methods.registry import METHODS
+from cprompt.research.config import config_from_dict
 from tests.docs.trees import PLACES
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from cprompt.data.cifar100 import FINE_LABELS
-from tests.data.test_stanford_cars import BOX, cell, structs
+from cprompt.data.datasets.cifar100 import FINE_LABELS
+from tests.data.datasets.test_stanford_cars import BOX, cell, structs
 from tests.serve.live import make_model
 
 CLASSES = 22
@@ -20,7 +20,7 @@ CLASSES = 22
 
 
 def jpeg(seed: int) -> bytes:
-    """Noise around a colour; another seed gives another picture."""
+    """Noise around a colour; another seed gives another image."""
     rng = np.random.default_rng(seed)
     noise = rng.integers(0, 256, 3) // 2 + rng.integers(0, 100, (40, 48, 3))
     file = io.BytesIO()

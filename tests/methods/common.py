@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT
-from cprompt.methods import Method, create_method
-from cprompt.methods.base import Batches
+from cprompt.methods.base import Batches, Method, create_method
+from cprompt.vit.promptable import FrozenViT
 
 M = TypeVar("M", bound=Method)
 
@@ -52,7 +51,7 @@ def pictures(n: int) -> Tensor:
 
 
 def batch(method: Method, n: int = 7, seed: int = 9) -> tuple[Tensor, Tensor]:
-    """Pictures with targets drawn from the current task's classes."""
+    """Images with targets drawn from the current task's classes."""
     rng = torch.Generator().manual_seed(seed)
     images = torch.randn(n, 3, 48, 48, generator=rng)
     local = torch.randint(method.task_sizes[-1], (n,), generator=rng)
@@ -60,12 +59,12 @@ def batch(method: Method, n: int = 7, seed: int = 9) -> tuple[Tensor, Tensor]:
 
 
 def batch_in_turn(method: Method, n: int = 7) -> tuple[Tensor, Tensor]:
-    """Pictures with the current task's classes in turn as targets."""
+    """Images with the current task's classes in turn as targets."""
     return pictures(n), method.known + torch.arange(n) % method.task_sizes[-1]
 
 
 class Pictures:
-    """The current task's pictures in two batches; its last class has one picture only."""
+    """The current task's images in two batches; its last class has one image only."""
 
     def __init__(self, method: Method) -> None:
         n = method.task_sizes[-1]
@@ -81,7 +80,7 @@ class Pictures:
 
 
 def apart(queries: Tensor) -> Tensor:
-    """What tells queries apart; keys that point along it make pictures choose differently."""
+    """What tells queries apart; keys that point along it make images choose differently."""
     mean = F.normalize(queries.mean(0), dim=0)
     return queries - (queries @ mean)[:, None] * mean
 
@@ -125,5 +124,5 @@ def step_losses(
 
 
 def chosen_tasks(method: Method, images: Tensor) -> Tensor:
-    """The task whose prompt answers each picture."""
+    """The task whose prompt answers each image."""
     return method.choose(method.query(method.embed(images)))

@@ -1,4 +1,4 @@
-"""CODA-Prompt against a naive reference: loops over pictures, blocks and components."""
+"""CODA-Prompt against a naive reference: loops over images, blocks and components."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT
-from cprompt.config import resolve
 from cprompt.errors import ConfigError
-from cprompt.methods import create_method
+from cprompt.methods.base import create_method
 from cprompt.methods.coda import Coda, component_weights, new_rows, non_orthogonality
+from cprompt.research.config import resolve
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import assert_losses_and_gradients, backward, batch, midway, step_losses
 
 SIZES = (3, 2, 1, 4)
@@ -25,7 +25,7 @@ def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> Coda:
 
 
 class Naive:
-    """The step for one picture at a time, from the formulas; nothing shared or skipped."""
+    """The step for one image at a time, from the formulas; nothing shared or skipped."""
 
     def __init__(self, method: Coda, seed: int) -> None:
         self.vit = method.backbone.vit

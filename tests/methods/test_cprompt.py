@@ -1,4 +1,4 @@
-"""CPrompt against a naive reference: three separate passes, loops over tasks and pictures."""
+"""CPrompt against a naive reference: three separate passes, loops over tasks and images."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT
 from cprompt.errors import ConfigError
-from cprompt.methods import create_method
-from cprompt.methods.base import rebuild
+from cprompt.methods.base import create_method, rebuild
 from cprompt.methods.cprompt import CPrompt
-from cprompt.methods.gaussians import GaussianKeys
-from cprompt.selection import PromptKeys
+from cprompt.methods.parts.gaussians import GaussianKeys
+from cprompt.methods.parts.keys import PromptKeys
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
     Pictures,
     assert_losses_and_gradients,
@@ -36,7 +35,7 @@ def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> CPrompt:
 
 
 class Naive:
-    """SPEC-like restatement of the step: one picture at a time, nothing shared or skipped."""
+    """SPEC-like restatement of the step: one image at a time, nothing shared or skipped."""
 
     def __init__(self, method: CPrompt, seed: int) -> None:
         self.vit = method.backbone.vit
@@ -60,7 +59,7 @@ class Naive:
                 p.detach().clone().requires_grad_()
                 for p in (method.heads.aux_weight, method.heads.aux_bias)
             )
-        # The draw is the only thing taken from the method: i ~ Uni(1, t) for each picture.
+        # The draw is the only thing taken from the method: i ~ Uni(1, t) for each image.
         self.draw_rng = torch.Generator().manual_seed(seed)
 
     def feature(self, image: Tensor, prompt: Tensor | None) -> Tensor:
@@ -247,7 +246,7 @@ def test_what_is_saved_is_what_was_learnt_and_small() -> None:
 
 
 def aligned(backbone: FrozenViT, tasks: int, **settings: Any) -> CPrompt:
-    """After so many tasks, each ended with its pictures; the last one is still open."""
+    """After so many tasks, each ended with its images; the last one is still open."""
     settings = {"length": 3, "align": True, **settings}
     method = midway(CPrompt, backbone, SIZES[:tasks], settings, scale=0.2, batches=Pictures)
     method.end_task(Pictures(method))
@@ -255,7 +254,7 @@ def aligned(backbone: FrozenViT, tasks: int, **settings: Any) -> CPrompt:
 
 
 def naive_statistics(method: CPrompt, prompted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means (C, D), the middle of them and Σ, from every picture of every task, one by one.
+    """Means (C, D), the middle of them and Σ, from every image of every task, one by one.
 
     `Pictures` draws by the number of tasks begun, so a method of fewer tasks gives those of an
     earlier one.
@@ -394,7 +393,7 @@ def test_an_open_task_is_answered_by_the_heads_being_trained(backbone: FrozenViT
         )
 
 
-def test_classes_of_one_picture_each_are_told_apart_by_distance(backbone: FrozenViT) -> None:
+def test_classes_of_one_image_each_are_told_apart_by_distance(backbone: FrozenViT) -> None:
     method = create_method("cprompt", backbone, {"length": 3, "align": True})
     images = pictures(3)
     for task in range(3):

@@ -1,4 +1,4 @@
-"""DualPrompt against a naive reference: one picture, one head of attention at a time."""
+"""DualPrompt against a naive reference: one image, one head of attention at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cprompt.backbone import FrozenViT, load_backbone
-from cprompt.config import resolve
 from cprompt.errors import ConfigError
-from cprompt.methods import create_method
+from cprompt.methods.base import create_method
 from cprompt.methods.dualprompt import DualPrompt
+from cprompt.research.config import resolve
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
     apart,
     assert_losses_and_gradients,
@@ -210,7 +211,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
 
 
 @pytest.mark.parametrize("settings", [{}, PREFIX])
-def test_every_picture_gets_its_own_keys_and_values_whatever_its_batch(
+def test_every_image_gets_its_own_keys_and_values_whatever_its_batch(
     backbone: FrozenViT, settings: dict[str, Any]
 ) -> None:
     method = learnt(backbone, 4, **settings)
@@ -219,7 +220,7 @@ def test_every_picture_gets_its_own_keys_and_values_whatever_its_batch(
     images = pictures(16)
     with torch.no_grad():
         tasks = [naive.choose(image) for image in images]
-        assert len(set(tasks)) > 2  # else a mix-up between pictures would not show
+        assert len(set(tasks)) > 2  # else a mix-up between images would not show
         assert chosen_tasks(method, images).tolist() == tasks
         features = [naive.feature(image, task) for image, task in zip(images, tasks, strict=True)]
         expected = torch.stack([torch.cat([w @ h + b for w, b in naive.heads]) for h in features])
@@ -228,7 +229,7 @@ def test_every_picture_gets_its_own_keys_and_values_whatever_its_batch(
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_prefixes_attention_sees_are_those_of_the_picture_s_task(
+def test_the_prefixes_attention_sees_are_those_of_the_image_s_task(
     backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prompts whose every number says task, block and part, followed into the attention."""
@@ -271,7 +272,7 @@ def test_a_given_task_replaces_the_selection(backbone: FrozenViT) -> None:
 
 
 @pytest.mark.parametrize("keys", ["task", "class"])
-def test_batchwise_every_picture_gets_the_task_that_most_of_its_batch_choose(
+def test_batchwise_every_image_gets_the_task_that_most_of_its_batch_choose(
     backbone: FrozenViT, keys: str
 ) -> None:
     with pytest.warns(UserWarning, match="dualprompt with batchwise: .* depends on its batch"):
@@ -451,7 +452,7 @@ def test_bad_settings_say_what_is_wrong(backbone: FrozenViT) -> None:
         ({"g_layers": [-1]}, "g_layers .*: test_vit has blocks 0 to 5 only"),
         ({"g_layers": [0, 2]}, "must be different block numbers"),
         ({"e_layers": [3, 3]}, "must be different block numbers"),
-        ({"keys": "picture"}, "'picture' is not one of 'class', 'task'"),
+        ({"keys": "picture"}, "'image' is not one of 'class', 'task'"),
         ({"prompting": "deep"}, "'deep' is not one of 'tokens', 'prefix'"),
         ({"pull": -1}, "pull -1.0 must not be negative"),
     ]:

@@ -1,4 +1,4 @@
-"""ESN against a naive reference: keys and values of every token, one picture and task at a time."""
+"""ESN against a naive reference: keys and values of every token, one image and task at a time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT
-from cprompt.config import resolve
 from cprompt.errors import ConfigError
-from cprompt.methods import create_method
+from cprompt.methods.base import create_method
 from cprompt.methods.esn import (
     ESN,
     TEMPERATURES,
@@ -24,6 +22,8 @@ from cprompt.methods.esn import (
     task_energies,
     vote,
 )
+from cprompt.research.config import resolve
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import assert_losses_and_gradients, backward, batch, midway, step_losses
 
 SIZES = (3, 2, 1, 4)
@@ -44,7 +44,7 @@ class Batches:
 
 
 class Naive:
-    """The method for one picture at a time, from its definition; nothing merged or stacked."""
+    """The method for one image at a time, from its definition; nothing merged or stacked."""
 
     def __init__(self, method: ESN) -> None:
         self.vit = method.backbone.vit
@@ -193,7 +193,7 @@ def test_the_first_task_chooses_no_temperature(backbone: FrozenViT) -> None:
     method = learnt(backbone, 1)
 
     def refuse() -> Iterator[tuple[Tensor, Tensor]]:
-        raise AssertionError("the pictures are not needed")
+        raise AssertionError("the images are not needed")
         yield
 
     method.end_task(refuse())

@@ -14,17 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cprompt.assets import EMBEDDED
-from cprompt.backbone import FrozenViT, load_backbone
-from cprompt.checkpoint import load_checkpoint, save_checkpoint
-from cprompt.config import resolve
-from cprompt.data.base import Dataset, ImageSet
-from cprompt.experiment import CHECKPOINT, run
-from cprompt.methods import METHODS, Method, create_method
+from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.methods.base import Batches as BatchesOfATask
-from cprompt.methods.base import Draws, rebuild
-from cprompt.record import Record, load_record
+from cprompt.methods.base import Draws, Method, create_method, rebuild
+from cprompt.methods.registry import METHODS
+from cprompt.research.checkpoint import load_checkpoint, save_checkpoint
+from cprompt.research.config import resolve
+from cprompt.research.experiment import CHECKPOINT, run
+from cprompt.research.record import Record, load_record
 from cprompt.seeds import generator
+from cprompt.vit.embedded import EMBEDDED
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import chosen_tasks
 from tests.stopping import StopAt
 
@@ -115,7 +116,7 @@ def test_logits_cover_the_classes_seen_and_no_more(name: str, either: FrozenViT)
     assert torch.isfinite(logits).all()
 
 
-def test_an_answer_depends_on_its_picture_alone(name: str, either: FrozenViT) -> None:
+def test_an_answer_depends_on_its_image_alone(name: str, either: FrozenViT) -> None:
     method = trained(name, either)
     images = pictures(16, side=either.image_size[0])
     with torch.no_grad():
@@ -235,11 +236,11 @@ def by_name(record: Record, values: list[int]) -> dict[str, int]:
 
 
 def relabelled(images: ImageSet, new_label: NDArray[np.int64]) -> ImageSet:
-    """The same pictures and names, with class l numbered `new_label[l]` instead."""
+    """The same images and names, with class l numbered `new_label[l]` instead."""
     names = [""] * len(new_label)
     for old, new in enumerate(new_label):
         names[new] = images.classes[old]
-    return ImageSet(images.pictures, new_label[images.labels], tuple(names))
+    return ImageSet(images.images, new_label[images.labels], tuple(names))
 
 
 def test_how_labels_are_numbered_changes_nothing(
@@ -271,7 +272,7 @@ class NoSettings:
 
 
 class NearestGrey(Method):
-    """Knows a class by the brightness of its training pictures; what it says can be foreseen."""
+    """Knows a class by the brightness of its training images; what it says can be foreseen."""
 
     name = "grey"
     Config = NoSettings
@@ -304,7 +305,7 @@ class NearestGrey(Method):
         return -(feature[:, None] - self.means).abs()
 
 
-def grey_pictures(names: tuple[str, ...], greys: dict[str, int], counts: dict[str, int]) -> Any:
+def grey_images(names: tuple[str, ...], greys: dict[str, int], counts: dict[str, int]) -> Any:
     labels = np.repeat(np.arange(len(names)), [counts[name] for name in names])
     levels = np.array([greys[names[label]] for label in labels], dtype=np.uint8)
     pixels = np.broadcast_to(levels[:, None, None, None], (len(labels), 48, 48, 3))
@@ -314,15 +315,15 @@ def grey_pictures(names: tuple[str, ...], greys: dict[str, int], counts: dict[st
 def test_classes_keep_their_names_where_these_are_not_sorted(
     monkeypatch: pytest.MonkeyPatch, tiny: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Each class has another number of test pictures; the mule's look like the zebra."""
+    """Each class has another number of test images; the mule's look like the zebra."""
     monkeypatch.setitem(METHODS, "grey", NearestGrey)
     names = ("zebra", "apple", "mule", "bee", "yak")
     greys = {"zebra": 20, "apple": 70, "mule": 120, "bee": 170, "yak": 220}
     pictures = {"zebra": 1, "apple": 2, "mule": 3, "bee": 4, "yak": 5}
     dataset = Dataset(
         "animals",
-        grey_pictures(names, greys, dict.fromkeys(names, 2)),
-        grey_pictures(names, {**greys, "mule": greys["zebra"]}, pictures),
+        grey_images(names, greys, dict.fromkeys(names, 2)),
+        grey_images(names, {**greys, "mule": greys["zebra"]}, pictures),
     )
     plain = {"data.transform": "plain", "stream.sizes": [2, 1, 2], "seeds.order": [3, 0, 4, 1, 2]}
     run(resolve("shapes", "grey", overrides=tiny | plain), tmp_path, dataset=dataset)

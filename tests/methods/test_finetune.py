@@ -1,4 +1,4 @@
-"""Plain fine-tuning and joint training against one-picture-at-a-time arithmetic."""
+"""Plain fine-tuning and joint training against one-image-at-a-time arithmetic."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT
 from cprompt.errors import ConfigError
-from cprompt.methods import create_method
+from cprompt.methods.base import create_method
 from cprompt.methods.finetune import FineTune
 from cprompt.methods.joint import Joint
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
     assert_losses_and_gradients,
     backward,
@@ -74,7 +74,7 @@ def test_logits_equal_the_naive_reference(backbone: FrozenViT) -> None:
 def test_every_row_of_the_head_is_trained_and_the_old_ones_are_pushed_down(
     backbone: FrozenViT,
 ) -> None:
-    """What makes fine-tuning forget: pictures of new classes lower every old class's answer."""
+    """What makes fine-tuning forget: images of new classes lower every old class's answer."""
     method = learnt(backbone, 3)
     images, targets = batch_in_turn(method, 6)
     assert method.weight.requires_grad

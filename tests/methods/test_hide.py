@@ -1,4 +1,4 @@
-"""HiDe-Prompt against a naive reference: one picture, head and class at a time."""
+"""HiDe-Prompt against a naive reference: one image, head and class at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cprompt.backbone import FrozenViT
 from cprompt.errors import ConfigError
-from cprompt.methods import create_method
+from cprompt.methods.base import create_method
 from cprompt.methods.hide import HiDe, contrast_loss
 from cprompt.seeds import generator
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
     Pictures,
     assert_losses_and_gradients,
@@ -40,7 +40,7 @@ def closed(backbone: FrozenViT, tasks: int, **settings: Any) -> HiDe:
 
 
 def naive_attention(attn: Any, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """One picture (N, D), head by head, with a prefix before its keys and values."""
+    """One image (N, D), head by head, with a prefix before its keys and values."""
     dim, width = x.shape[1], x.shape[1] // attn.num_heads
     q, k, v = (attn.qkv.weight @ x.T + attn.qkv.bias[:, None]).T.split(dim, dim=1)
     k, v = torch.cat([key, k]), torch.cat([value, v])
@@ -244,14 +244,14 @@ def test_the_task_chosen_is_that_of_the_identity_heads_best_class(backbone: Froz
     images = torch.randn(10, 3, 48, 48, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         h = torch.stack([feature(backbone, image, None) for image in images])
-        method.tii_weight = h - h.mean(0)  # picture c is most like class c
+        method.tii_weight = h - h.mean(0)  # image c is most like class c
         method.tii_bias = -method.tii_weight @ h.mean(0)
         assert (h @ method.tii_weight.T + method.tii_bias).argmax(1).tolist() == [*range(10)]
         assert chosen_tasks(method, images).tolist() == [0, 0, 0, 1, 1, 2, 3, 3, 3, 3]
         assert chosen_tasks(method, images[[9, 3]]).tolist() == [3, 1]
 
 
-def test_each_picture_gets_the_keys_and_values_of_its_own_prompt(backbone: FrozenViT) -> None:
+def test_each_image_gets_the_keys_and_values_of_its_own_prompt(backbone: FrozenViT) -> None:
     method = closed(backbone, 3)
     rng = torch.Generator().manual_seed(2)
     method.prompts.frozen = torch.randn(3, 3, 2, 3, 64, generator=rng)
@@ -265,7 +265,7 @@ def test_each_picture_gets_the_keys_and_values_of_its_own_prompt(backbone: Froze
             torch.testing.assert_close(logits[b], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_task_of_one_class_with_one_picture_is_learnt(backbone: FrozenViT) -> None:
+def test_a_task_of_one_class_with_one_image_is_learnt(backbone: FrozenViT) -> None:
     method = closed(backbone, 3)
     assert not method.plain.covariance[-1].any()
     assert not method.prompted.covariance[-1].any()

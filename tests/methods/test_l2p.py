@@ -1,4 +1,4 @@
-"""L2P against a naive reference: one picture at a time, explicit formulas."""
+"""L2P against a naive reference: one image at a time, explicit formulas."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT
-from cprompt.config import resolve
 from cprompt.errors import ConfigError
-from cprompt.methods import create_method
+from cprompt.methods.base import create_method
 from cprompt.methods.l2p import L2P
+from cprompt.research.config import resolve
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
     apart,
     assert_losses_and_gradients,
@@ -97,7 +97,7 @@ class Naive:
         return torch.stack([q @ k / (q.norm() * k.norm()) for k in self.keys])
 
     def choose(self, images: Tensor) -> list[list[int]]:
-        """The prompts of each picture, by sorting; with the vote, the same for all."""
+        """The prompts of each image, by sorting; with the vote, the same for all."""
         n = self.config.top_n
         each = []
         for image in images:
@@ -184,7 +184,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
 
 
 @pytest.mark.parametrize("settings", [{}, OFFICIAL])
-def test_prediction_uses_each_picture_s_own_prompts_and_all_heads(
+def test_prediction_uses_each_image_s_own_prompts_and_all_heads(
     backbone: FrozenViT, settings: dict[str, Any]
 ) -> None:
     method = learnt(backbone, 4, **settings)

@@ -1,4 +1,4 @@
-"""SLCA against a naive reference: one picture at a time, alignment written out."""
+"""SLCA against a naive reference: one image at a time, alignment written out."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT, load_backbone
-from cprompt.checkpoint import load_checkpoint
-from cprompt.config import resolve
 from cprompt.errors import ConfigError
-from cprompt.experiment import CHECKPOINT, run
-from cprompt.methods import create_method
+from cprompt.methods.base import create_method
 from cprompt.methods.slca import SLCA, mean_scale, normalised_cross_entropy
-from cprompt.record import Record
+from cprompt.research.checkpoint import load_checkpoint
+from cprompt.research.config import resolve
+from cprompt.research.experiment import CHECKPOINT, run
+from cprompt.research.record import Record
 from cprompt.seeds import generator
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
     Pictures,
     assert_losses_and_gradients,
@@ -199,7 +200,7 @@ def test_what_is_drawn_depends_on_the_seed_setting_alone(backbone: FrozenViT) ->
     assert not torch.equal(aligned(0, 1), aligned(1, 1))
 
 
-def test_a_task_of_one_class_with_one_picture_is_learnt(backbone: FrozenViT) -> None:
+def test_a_task_of_one_class_with_one_image_is_learnt(backbone: FrozenViT) -> None:
     method = opened(backbone, 3)
     assert len(Pictures(method).targets) == 1
     method.end_task(Pictures(method))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cprompt.config import resolve
-from cprompt.record import FILE, Record
 from cprompt.report.runs import Run
+from cprompt.research.config import resolve
+from cprompt.research.record import FILE, Record
 
 MakeRun = Callable[..., Run]
 

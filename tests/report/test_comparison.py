@@ -30,7 +30,7 @@ MakeRun = Callable[..., Run]
 
 
 def with_last(run: Run, right: int) -> Run:
-    """The run with so many of the 18 test pictures right at the end."""
+    """The run with so many of the 18 test images right at the end."""
     counts = run.record.rows[-1].count
     selected = []
     for count in counts:
@@ -235,14 +235,14 @@ def test_a_metric_of_one_side_only_has_no_difference(make_run: MakeRun) -> None:
     assert (picked.b.mean, picked.test) == (None, None)
 
 
-def test_tasks_at_the_end_with_their_test_pictures(make_run: MakeRun) -> None:
+def test_tasks_at_the_end_with_their_test_images(make_run: MakeRun) -> None:
     a = [make_run(seed=s) for s in (1, 2)]
     b = [with_last(make_run("l2p", s), 18) for s in (1, 2)]
     for row in a[1].record.rows:
         row.count[0] = 5
     found = compare(a, b)
     assert [line.name for line in found.tasks] == ["task 1", "task 2", "task 3"]
-    assert [line.pictures for line in found.tasks] == [("10–11", "10"), ("5", "5"), ("3", "3")]
+    assert [line.images for line in found.tasks] == [("10–11", "10"), ("5", "5"), ("3", "3")]
     first = found.tasks[0]
     assert first.a.mean == pytest.approx((50 + 100 * 5 / 11) / 2)
     assert first.b.mean == 100
@@ -273,7 +273,7 @@ def test_the_tables_say_difference_interval_and_tests(found: Comparison) -> None
     assert settings.lines()[1] == ["method.name", "cprompt", "finetune"]
     head, last, *_ = metrics.lines()
     assert head == ["", "A", "B", "B - A", "95 % interval", "p (t)", "p (exact)", "pairs"]
-    # differences of 3, 6 and 3 pictures of 18: mean -22.22, std 9.62, t(0.975, 2) = 4.303
+    # differences of 3, 6 and 3 images of 18: mean -22.22, std 9.62, t(0.975, 2) = 4.303
     assert last == [
         "Last-acc",
         "50.00±16.67",
@@ -304,7 +304,7 @@ def test_csv_parsed_back_gives_every_number_in_full(found: Comparison) -> None:
     assert (by_name["method.name"]["a"], by_name["method.name"]["b"]) == ("cprompt", "finetune")
     assert by_name["selection_accuracy"]["difference"] == ""
     assert {row["kind"] for row in rows} == {"setting", "metric", "task"}
-    assert by_name["task 2"]["a pictures"] == "5"
+    assert by_name["task 2"]["an images"] == "5"
 
 
 def test_json_has_everything_by_name(found: Comparison) -> None:

@@ -12,7 +12,6 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from cprompt.record import Record
 from cprompt.report.figures import (
     COLOURS,
     INK,
@@ -32,13 +31,14 @@ from cprompt.report.figures import (
     to_files,
     to_svg,
 )
-from cprompt.stream import TaskStream
+from cprompt.research.record import Record
+from cprompt.research.stream import TaskStream
 
 SEEN = [80, 1100 / 15, 50]
 
 
 def better(record: Record) -> Record:
-    """The same run with every picture of the first task right throughout."""
+    """The same run with every image of the first task right throughout."""
     other = copy.deepcopy(record)
     for row in other.rows:
         row.correct["selected"][:2] = [4, 6]
@@ -148,7 +148,7 @@ def test_numbers_can_be_read_on_their_cell(hand_record: Record) -> None:
         assert (high + 0.05) / (low + 0.05) >= 3, right
 
 
-def test_picks_are_shares_of_each_task_s_pictures(hand_record: Record) -> None:
+def test_picks_are_shares_of_each_task_s_images(hand_record: Record) -> None:
     figure = prompt_picks(hand_record)
     values, written = cells(figure)
     np.testing.assert_allclose(values, [[60, 20, 20], [20, 60, 20], [0, 100 / 3, 200 / 3]])
@@ -156,14 +156,14 @@ def test_picks_are_shares_of_each_task_s_pictures(hand_record: Record) -> None:
     assert written[2, 2] == "67"
     [axes] = figure.axes
     assert axes.get_xlabel() == "answered with the prompt of task"
-    assert axes.get_ylabel() == "pictures of task"
+    assert axes.get_ylabel() == "images of task"
 
 
 # --- series -------------------------------------------------------------------------------------
 
 
 def longer(record: Record, tasks: int, classes: int = 1) -> Record:
-    """A run over so many tasks with two pictures a class, one of them right."""
+    """A run over so many tasks with two images per class, one of them right."""
     other = copy.deepcopy(record)
     n = tasks * classes
     other.stream = TaskStream(tuple(range(n)), (classes,) * tasks)

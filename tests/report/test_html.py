@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cprompt.record import Record
 from cprompt.report import html
 from cprompt.report.figures import accuracy_curves, accuracy_heatmap, to_svg
+from cprompt.research.record import Record
 from tests.report.reader import Reader
 
 NASTY = "<b>&\"'</b><script>x</script>"
@@ -33,7 +33,7 @@ def picture() -> Image.Image:
             ["table", "thead", "tr", "th", "th", "tbody", "tr", "td", "td", "tr", "td", "td"],
             [NASTY, "n", NASTY, "1", "x", "2"],
         ),
-        (html.picture(picture(), [(NASTY, "right")]), ["div", "img", "div"], [NASTY]),
+        (html.image(picture(), [(NASTY, "right")]), ["div", "img", "div"], [NASTY]),
         (html.row(html.text("p", "a"), html.text("p", "b")), ["div", "p", "p"], ["a", "b"]),
     ],
 )
@@ -77,19 +77,19 @@ def test_a_wide_table_scrolls_in_a_box_that_keys_can_reach() -> None:
     assert ".wide { overflow-x: auto" in html.STYLE
 
 
-def test_the_title_and_the_description_of_a_picture_are_escaped() -> None:
+def test_the_title_and_the_description_of_an_image_are_escaped() -> None:
     read = Reader(html.page(NASTY, []))
     assert NASTY in read.texts
     assert "b" not in read.tags
     assert "script" not in read.tags
-    shown = Reader(html.picture(picture(), [(NASTY, ""), ("second", "wrong")]))
+    shown = Reader(html.image(picture(), [(NASTY, ""), ("second", "wrong")]))
     [image] = [attributes for tag, attributes in shown.elements if tag == "img"]
     assert image["alt"] == f"{NASTY}; second"
     assert set(image) == {"alt", "src"}
 
 
-def test_a_picture_is_in_the_page_to_the_bit() -> None:
-    fragment = html.picture(picture(), [("a", "right"), ("b", "wrong"), ("c", "")])
+def test_an_image_is_in_the_page_to_the_bit() -> None:
+    fragment = html.image(picture(), [("a", "right"), ("b", "wrong"), ("c", "")])
     read = Reader(fragment)
     [source] = [a["src"] for t, a in read.elements if t == "img"]
     assert source is not None
@@ -115,7 +115,7 @@ def whole_page(record: Record) -> str:
             html.figure(to_svg(accuracy_curves({NASTY: [record]})), NASTY),
             html.figure(to_svg(accuracy_heatmap(record)), NASTY),
             html.table([NASTY], [[NASTY]]),
-            html.picture(picture(), [(NASTY, "right")]),
+            html.image(picture(), [(NASTY, "right")]),
         ],
     )
 

@@ -7,10 +7,10 @@ import copy
 import numpy as np
 import pytest
 
-from cprompt import metrics
-from cprompt.record import Record
 from cprompt.report import numbers
-from cprompt.stream import TaskStream
+from cprompt.research import metrics
+from cprompt.research.record import Record
+from cprompt.research.stream import TaskStream
 
 NAN = float("nan")
 
@@ -93,7 +93,7 @@ def test_classes_are_sorted_within_their_task(hand_record: Record) -> None:
         np.testing.assert_allclose(values, wanted)
 
 
-def test_a_class_without_test_pictures_has_no_accuracy(hand_record: Record) -> None:
+def test_a_class_without_test_images_has_no_accuracy(hand_record: Record) -> None:
     last = hand_record.rows[-1]
     last.count[3] = 0
     last.correct["selected"][3] = 0
@@ -112,7 +112,7 @@ def test_classes_are_counted_by_name_whatever_their_order_of_arrival(
     other = copy.deepcopy(hand_record)
     other.stream = TaskStream((0, 1, 2, 3, 4), (2, 1, 2))  # ant, bee, cat, dog, elk
     found = numbers.classes_by_accuracy([hand_record, other])
-    assert [(c.name, c.right, c.pictures) for c in found] == [
+    assert [(c.name, c.right, c.images) for c in found] == [
         ("bee", 8, 12),
         ("cat", 3, 7),
         ("elk", 3, 7),

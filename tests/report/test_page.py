@@ -15,7 +15,7 @@ from cprompt.report import figures
 from cprompt.report.page import NAMED_CLASSES, build, class_lines, summary_grid
 from cprompt.report.runs import Run
 from cprompt.report.series import sections
-from cprompt.stream import TaskStream
+from cprompt.research.stream import TaskStream
 from tests.report.reader import Reader
 
 MakeRun = Callable[..., Run]
@@ -203,7 +203,7 @@ def test_an_old_record_gives_what_it_has(make_run: MakeRun) -> None:
     old = make_run(picks=False)
     record = old.record
     record.losses, record.seconds, record.parameters = [], {}, {}
-    record.environment, record.backbone, record.pictures = {}, {}, {}
+    record.environment, record.backbone, record.images = {}, {}, {}
     record.config = {"method": {"name": "elder"}}
     files = build([old], "Old").files
     read = Page(files["report.html"])

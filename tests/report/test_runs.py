@@ -10,8 +10,8 @@ import pytest
 
 from cprompt.errors import CheckpointError
 from cprompt.files import write_json
-from cprompt.record import Record
 from cprompt.report.runs import Run, find_runs
+from cprompt.research.record import Record
 
 
 def other(record: Record, seed: int) -> Record:

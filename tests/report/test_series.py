@@ -16,7 +16,7 @@ from cprompt.report.series import (
     seeds_of,
     settings_of,
 )
-from cprompt.stream import TaskStream
+from cprompt.research.stream import TaskStream
 
 MakeRun = Callable[..., Run]
 
@@ -81,7 +81,7 @@ def test_a_value_that_no_recipe_has_is_shown_on_every_series(make_run: MakeRun) 
     assert labels(runs) == ["CPrompt, lr 0.07", "CPrompt, lr 0.3"]
 
 
-def test_pictures_drawn_otherwise_are_told_by_the_option_that_differs(make_run: MakeRun) -> None:
+def test_images_drawn_otherwise_are_told_by_the_option_that_differs(make_run: MakeRun) -> None:
     options = [{"classes": 5, "seed": seed} for seed in (1, 2)]
     runs = [make_run(data__options=drawn) for drawn in options]
     assert labels(runs) == ["CPrompt, data seed 1", "CPrompt, data seed 2"]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from cprompt.report.tables import Grid, to_csv, to_latex, to_markdown, to_rich
-from cprompt.tables import Cell, Table, fill, load_table
+from cprompt.research.tables import Cell, Table, fill, load_table
 
 NOTHING = Cell(None, None, 0, None)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from cprompt.record import Record
 from cprompt.report.terminal import LABELS, matrix_table, summary_table
+from cprompt.research.record import Record
 
 
 def lines(table: Table) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pictures, zips and clients for the tests of the service."""
+"""Images, zips and clients for the tests of the service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PIL import Image
 RED, GREEN, BLUE, GREY = (220, 30, 30), (30, 200, 40), (40, 50, 210), (128, 128, 128)
 
 
-def picture(colour: tuple[int, int, int], size: tuple[int, int] = (20, 20)) -> Image.Image:
+def image(colour: tuple[int, int, int], size: tuple[int, int] = (20, 20)) -> Image.Image:
     return Image.new("RGB", size, colour)
 
 
@@ -41,9 +41,9 @@ def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> by
     return buffer.getvalue()
 
 
-def ask(client: Any, *pictures: bytes, **options: Any) -> httpx.Response:
-    """POST /v1/predict with these pictures."""
-    files = [("images", (f"{i}.png", data, "image/png")) for i, data in enumerate(pictures)]
+def ask(client: Any, *images: bytes, **options: Any) -> httpx.Response:
+    """POST /v1/predict with these images."""
+    files = [("images", (f"{i}.png", data, "image/png")) for i, data in enumerate(images)]
     response: httpx.Response = client.post("/v1/predict", files=files, **options)
     return response
 
@@ -53,9 +53,9 @@ def labels(response: httpx.Response) -> list[str]:
     return [p["label"] for p in response.json()["predictions"]]
 
 
-def teach(client: Any, label: str, *pictures: bytes, path: str = "/v1/learn") -> httpx.Response:
+def teach(client: Any, label: str, *images: bytes, path: str = "/v1/learn") -> httpx.Response:
     """POST labelled files, one label for all."""
-    files = [("images", (f"{i}.png", data, "image/png")) for i, data in enumerate(pictures)]
+    files = [("images", (f"{i}.png", data, "image/png")) for i, data in enumerate(images)]
     response: httpx.Response = client.post(path, files=files, data={"label": label})
     return response
 

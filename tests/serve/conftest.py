@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from cprompt.serve.app import create_app
 from cprompt.serve.config import Limits, ServeConfig
-from tests.serve.common import BLUE, RED, picture
+from tests.serve.common import BLUE, RED, image
 from tests.serve.fake import FakeClassifier
 from tests.serve.live import make_model
 
@@ -35,7 +35,7 @@ def model(tmp_path: Path) -> Path:
     """A folder with a model that knows red and blue."""
     folder = tmp_path / "model"
     fake = FakeClassifier()
-    fake.learn([(picture(RED), "red"), (picture(BLUE), "blue")])
+    fake.learn([(image(RED), "red"), (image(BLUE), "blue")])
     fake.save(folder)
     return folder
 

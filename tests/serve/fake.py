@@ -1,4 +1,4 @@
-"""A classifier that tells pictures by their mean colour: same interface, no network, no waiting."""
+"""A classifier that tells images by their mean colour: same interface, no network, no waiting."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from cprompt import model_folder
-from cprompt.classifier import Explanation, LearntBatch
-from cprompt.data import transforms
-from cprompt.data.images import read_image
+from cprompt.classifier import model_folder
+from cprompt.classifier.classifier import Explanation, LearntBatch
+from cprompt.data.image_files import read_image
+from cprompt.data.pipeline import views
 from cprompt.errors import DataError
-from cprompt.learner import Observer
+from cprompt.training.observers import Observer
 
 STEPS = 20
 
@@ -51,7 +51,7 @@ class FakeClassifier:
     answering = Gate()
     learning = Gate()
     backbone, method, temperature_, threshold_ = "fake", "colours", 10.0, 0.6
-    preparation_ = transforms.build("plain", 16, "none")
+    preparation_ = views.build("plain", 16, "none")
 
     def __init__(self) -> None:
         self.colours: dict[str, list[float]] = {}
@@ -104,7 +104,7 @@ class FakeClassifier:
     def explain(self, images: Sequence[Image.Image], top: int = 5) -> list[Explanation]:
         FakeClassifier.answering.pass_through()
         if any(image.getpixel((0, 0)) == (1, 2, 3) for image in images):
-            raise DataError("a picture that the model cannot bear")
+            raise DataError("an image that the model cannot bear")
         return [self._explain(_mean(image), top) for image in images]
 
     def evaluate(

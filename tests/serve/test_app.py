@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from cprompt import model_folder
+from cprompt.classifier import model_folder
 from tests.serve.common import (
     BLUE,
     GREEN,
@@ -22,9 +22,9 @@ from tests.serve.common import (
     ask,
     encoded,
     finished,
+    image,
     labels,
     photo,
-    picture,
     send_zip,
     teach,
     zipped,
@@ -33,7 +33,7 @@ from tests.serve.conftest import Serve
 from tests.serve.fake import STEPS, FakeClassifier
 
 
-def test_many_pictures_are_answered_in_their_order(client: TestClient) -> None:
+def test_many_images_are_answered_in_their_order(client: TestClient) -> None:
     answer = ask(client, photo(BLUE), photo(RED), photo(BLUE, 1))
     assert labels(answer) == ["blue", "red", "blue"]
     body = answer.json()
@@ -42,18 +42,16 @@ def test_many_pictures_are_answered_in_their_order(client: TestClient) -> None:
     assert body["model"] == client.get("/v1/model").json()["model"]
 
 
-def test_a_picture_can_be_the_whole_body(client: TestClient) -> None:
-    jpeg = encoded(picture(RED), "JPEG")
+def test_an_image_can_be_the_whole_body(client: TestClient) -> None:
+    jpeg = encoded(image(RED), "JPEG")
     answer = client.post("/v1/predict", content=jpeg, headers={"Content-Type": "image/jpeg"})
     assert labels(answer) == ["red"]
 
 
 def test_an_answer_is_the_classifiers_own(client: TestClient, model: Path) -> None:
     colour = (140, 40, 100)
-    expected = FakeClassifier.load(model).explain([picture(colour)])[0]
-    (answer,) = ask(client, encoded(picture(colour)), params={"explain": True}).json()[
-        "predictions"
-    ]
+    expected = FakeClassifier.load(model).explain([image(colour)])[0]
+    (answer,) = ask(client, encoded(image(colour)), params={"explain": True}).json()["predictions"]
     assert answer["label"] == expected.label
     assert answer["probability"] == pytest.approx(expected.probability)
     assert answer["score"] == pytest.approx(expected.score)
@@ -62,7 +60,7 @@ def test_an_answer_is_the_classifiers_own(client: TestClient, model: Path) -> No
 
 
 def test_what_it_does_not_know_is_unknown_with_its_best_guesses(client: TestClient) -> None:
-    (answer,) = ask(client, encoded(picture((130, 40, 120)))).json()["predictions"]
+    (answer,) = ask(client, encoded(image((130, 40, 120)))).json()["predictions"]
     assert (answer["label"], answer["known"]) == ("unknown", False)
     assert {r["label"] for r in answer["ranking"]} == {"red", "blue"}
 
@@ -155,7 +153,7 @@ def test_evaluation_counts_right_answers_of_each_class(client: TestClient) -> No
             "red/1.png": photo(RED),
             "red/2.png": photo(RED, 1),
             "red/3.png": photo(BLUE),
-            "blue/1.png": encoded(picture((130, 40, 120))),
+            "blue/1.png": encoded(image((130, 40, 120))),
         }
     )
     result = finished(client, send_zip(client, data, "/v1/evaluate"))["result"]
@@ -208,7 +206,7 @@ def test_health_and_readiness(serve: Serve) -> None:
 
 def test_metrics_count_what_happened(client: TestClient) -> None:
     ask(client, photo(RED), photo(BLUE))
-    ask(client, b"no picture")
+    ask(client, b"no image")
     finished(client, teach(client, "green", photo(GREEN), photo(GREEN, 1)))
     client.get("/v1/jobs/nonsense")
     client.get("/nonsense/1")

@@ -1,4 +1,4 @@
-"""Batching: every answer belongs to its picture, and nobody waits for ever."""
+"""Batching: every answer belongs to its image, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Model:
     def begin(self) -> Callable[[list[int]], Answered[int]]:
         version = self.version
 
-        def answer(pictures: list[int]) -> Answered[int]:
+        def answer(images: list[int]) -> Answered[int]:
             self.threads.add(threading.get_ident())
-            self.passes.append(pictures)
+            self.passes.append(images)
             self.at_pass()
-            if -1 in pictures:
-                raise ValueError("no square root of a bad picture")
-            return Answered(str(version), [p * p for p in pictures])
+            if -1 in images:
+                raise ValueError("no square root of a bad image")
+            return Answered(str(version), [p * p for p in images])
 
         return answer
 
@@ -55,12 +55,12 @@ def run(batches: Squares, work: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
-async def request(batches: Squares, pictures: list[int]) -> list[int]:
+async def request(batches: Squares, images: list[int]) -> list[int]:
     with batches.admission():
-        return (await batches.submit(pictures)).answers
+        return (await batches.submit(images)).answers
 
 
-def test_answers_belong_to_their_pictures_whatever_arrives_when() -> None:
+def test_answers_belong_to_their_images_whatever_arrives_when() -> None:
     model = Model()
     batches = batcher(model, seconds=0.001)
     rng = random.Random(0)
@@ -68,14 +68,14 @@ def test_answers_belong_to_their_pictures_whatever_arrives_when() -> None:
         [rng.randrange(10**6) for _ in range(rng.choice((1, 1, 1, 2, 3, 12)))] for _ in range(300)
     ]
 
-    async def late(pictures: list[int]) -> list[int]:
+    async def late(images: list[int]) -> list[int]:
         await asyncio.sleep(rng.random() * 0.02)
-        return await request(batches, pictures)
+        return await request(batches, images)
 
     async def work() -> list[list[int]]:
         return await asyncio.gather(*map(late, asked))
 
-    assert run(batches, work) == [[p * p for p in pictures] for pictures in asked]
+    assert run(batches, work) == [[p * p for p in images] for images in asked]
     assert len(model.threads) == 1
     assert max(map(len, model.passes)) <= 8
     assert len(model.passes) < len(asked)
@@ -122,7 +122,7 @@ def test_a_request_is_not_split_between_passes() -> None:
     assert model.passes == [[1] * 3, [2] * 3, [3] * 3]
 
 
-def test_a_picture_that_breaks_the_model_spoils_only_its_own_request() -> None:
+def test_an_image_that_breaks_the_model_spoils_only_its_own_request() -> None:
     batches = batcher(Model())
 
     async def work() -> Any:

@@ -19,9 +19,9 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from cprompt.data.images import FORMATS
+from cprompt.classifier.photo_sources import MAX_ASPECT
+from cprompt.data.image_files import FORMATS
 from cprompt.serve import uploads as uploads_module
-from cprompt.sources import MAX_ASPECT
 from tests.serve.common import (
     BLUE,
     GREEN,
@@ -30,9 +30,9 @@ from tests.serve.common import (
     encoded,
     error,
     files_below,
+    image,
     labels,
     photo,
-    picture,
     send_zip,
     teach,
     zipped,
@@ -66,7 +66,7 @@ def hardy(serve: Serve, uploads: Path) -> Iterator[TestClient]:
     assert files_below(folder) == [".lock"]
 
 
-# --- pictures -----------------------------------------------------------------------------------
+# --- images -----------------------------------------------------------------------------------
 
 
 def png(width: int, height: int, pixels: bytes = b"") -> bytes:
@@ -82,41 +82,41 @@ def png(width: int, height: int, pixels: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + body
 
 
-BAD_PICTURES = {
+BAD_IMAGES = {
     "nothing": (b"", 422, "not_a_picture", "empty"),
-    "text": (b"hello, world", 422, "not_a_picture", "not a picture"),
-    "script": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "not_a_picture", "not a picture"),
-    "postscript": (b"%!PS-Adobe-3.0 EPSF-3.0\n", 422, "not_a_picture", "not a picture"),
+    "text": (b"hello, world", 422, "not_a_picture", "not an image"),
+    "script": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "not_a_picture", "not an image"),
+    "postscript": (b"%!PS-Adobe-3.0 EPSF-3.0\n", 422, "not_a_picture", "not an image"),
     "cut short": (photo(RED)[:-300], 422, "not_a_picture", "damaged or cut short"),
     "header alone": (photo(RED)[:24], 422, "not_a_picture", ""),
     "no pixels": (png(0, 0), 422, "not_a_picture", ""),
     "no height": (png(5, 0), 422, "not_a_picture", ""),
     "bomb": (png(40_000, 40_000), 413, "too_many_pixels", "more than 1,000,000 pixels"),
     "larger bomb": (png(2**31 - 1, 2**31 - 1), 413, "too_many_pixels", ""),
-    "too many pixels": (encoded(picture(RED, (1001, 1000))), 413, "too_many_pixels", ""),
-    "a line": (encoded(picture(RED, (50_000, 1))), 422, "picture_too_long", "50000 x 1"),
-    "a column": (encoded(picture(RED, (1, MAX_ASPECT + 1))), 422, "picture_too_long", "1 x 51"),
+    "too many pixels": (encoded(image(RED, (1001, 1000))), 413, "too_many_pixels", ""),
+    "a line": (encoded(image(RED, (50_000, 1))), 422, "picture_too_long", "50000 x 1"),
+    "a column": (encoded(image(RED, (1, MAX_ASPECT + 1))), 422, "picture_too_long", "1 x 51"),
 }
 
 
-@pytest.mark.parametrize("name", BAD_PICTURES)
-def test_a_bad_picture_is_refused_by_name(hardy: TestClient, name: str) -> None:
-    data, status, code, words = BAD_PICTURES[name]
+@pytest.mark.parametrize("name", BAD_IMAGES)
+def test_a_bad_image_is_refused_by_name(hardy: TestClient, name: str) -> None:
+    data, status, code, words = BAD_IMAGES[name]
     detail = error(ask(hardy, photo(RED), data), status, code)
     assert detail["file"] == "1.png"
     assert detail["message"].startswith("1.png ")
     assert words in detail["message"]
     raw = hardy.post("/v1/predict", content=data, headers={"Content-Type": "image/png"})
-    assert error(raw, status, code)["file"] == "the picture"
+    assert error(raw, status, code)["file"] == "the image"
     if words != "damaged or cut short":  # found by decoding, which learning does in its job
         assert error(teach(hardy, "red", photo(RED), data), status, code)["file"] == "1.png"
         zip_ = zipped({"red/a.png": photo(RED), "red/b.png": data}, zipfile.ZIP_STORED)
         assert error(send_zip(hardy, zip_), status, code)["file"] == "red/b.png"
 
 
-def test_a_picture_just_inside_the_limits_is_answered(hardy: TestClient) -> None:
-    assert labels(ask(hardy, encoded(picture(RED, (1000, 1000))))) == ["red"]
-    assert labels(ask(hardy, encoded(picture(RED, (MAX_ASPECT, 1))))) == ["red"]
+def test_an_image_just_inside_the_limits_is_answered(hardy: TestClient) -> None:
+    assert labels(ask(hardy, encoded(image(RED, (1000, 1000))))) == ["red"]
+    assert labels(ask(hardy, encoded(image(RED, (MAX_ASPECT, 1))))) == ["red"]
 
 
 def test_advice_for_the_services_own_terminal_is_left_out(hardy: TestClient) -> None:
@@ -124,15 +124,15 @@ def test_advice_for_the_services_own_terminal_is_left_out(hardy: TestClient) -> 
     assert "doctor" not in detail["message"]
 
 
-def test_a_picture_that_the_model_refuses_is_told_to_its_sender_only(hardy: TestClient) -> None:
-    detail = error(ask(hardy, encoded(picture((1, 2, 3)))), 422, "bad_data")
-    assert detail["message"] == "a picture that the model cannot bear"
+def test_an_image_that_the_model_refuses_is_told_to_its_sender_only(hardy: TestClient) -> None:
+    detail = error(ask(hardy, encoded(image((1, 2, 3)))), 422, "bad_data")
+    assert detail["message"] == "an image that the model cannot bear"
 
 
 # --- requests -----------------------------------------------------------------------------------
 
 
-def test_too_many_pictures_are_refused(hardy: TestClient) -> None:
+def test_too_many_images_are_refused(hardy: TestClient) -> None:
     detail = error(ask(hardy, *[photo(RED)] * 4), 413, "too_many_files")
     assert detail["rule"] == "at most 3 files"
     error(teach(hardy, "red", *[photo(RED)] * 5), 413, "too_many_files")
@@ -234,13 +234,13 @@ def test_a_broken_form_is_refused(hardy: TestClient, name: str, path: str) -> No
     assert response.json()["error"]["message"]
 
 
-def test_a_form_without_pictures_is_refused(hardy: TestClient) -> None:
+def test_a_form_without_images_is_refused(hardy: TestClient) -> None:
     for path in ("/v1/predict", "/v1/learn"):
         error(hardy.post(path, files={"other": ("a.png", photo(RED))}), 422, "no_pictures")
     error(hardy.post("/v1/predict", data={"images": "text"}, files={"x": b"y"}), 422, "not_a_file")
 
 
-def test_a_zip_and_pictures_in_one_form_are_refused(hardy: TestClient) -> None:
+def test_a_zip_and_images_in_one_form_are_refused(hardy: TestClient) -> None:
     files = [("archive", ("a.zip", zipped({}))), ("images", ("a.png", photo(RED)))]
     error(hardy.post("/v1/learn", files=files, data={"label": "red"}), 422, "ambiguous")
     two = [("archive", ("a.zip", zipped({}))), ("archive", ("b.zip", zipped({})))]
@@ -248,7 +248,7 @@ def test_a_zip_and_pictures_in_one_form_are_refused(hardy: TestClient) -> None:
 
 
 @pytest.mark.parametrize("labels_", [[], ["a", "b"], ["a", "b", "c", "d"]])
-def test_labels_that_do_not_match_the_pictures_are_refused(
+def test_labels_that_do_not_match_the_images_are_refused(
     hardy: TestClient, labels_: list[str]
 ) -> None:
     files = [("images", ("a.png", photo(RED)))] * 3
@@ -287,7 +287,7 @@ def test_file_names_are_shown_without_folders_or_control_characters(hardy: TestC
     assert "/" not in detail["file"]
     assert detail["file"].isprintable() or "\ufffd" in detail["file"]
     assert uploads_module.shown_name("C:\\photos\\a\x00b.png") == "a\ufffdb.png"
-    assert uploads_module.shown_name(None) == "the picture"
+    assert uploads_module.shown_name(None) == "the image"
     assert len(uploads_module.shown_name("x" * 10_000)) == 200
 
 
@@ -360,21 +360,21 @@ def test_a_zip_in_a_zip_is_refused_whatever_it_is_called(hardy: TestClient, name
 
 def test_a_zip_bomb_is_refused_by_its_ratio(serve: Serve) -> None:
     client = serve()
-    bomb = zipped({"red/a.bmp": encoded(picture(RED, (3000, 3000)), "BMP")})
+    bomb = zipped({"red/a.bmp": encoded(image(RED, (3000, 3000)), "BMP")})
     assert len(bomb) < 300_000
     detail = error(send_zip(client, bomb), 413, "zip_bomb")
     assert detail["rule"] == "at most 100 times its packed size"
 
 
 def test_a_zip_that_unpacks_to_too_much_is_refused(hardy: TestClient) -> None:
-    many = {f"red/{i}.bmp": encoded(picture(RED, (100, 100)), "BMP") for i in range(6)}
+    many = {f"red/{i}.bmp": encoded(image(RED, (100, 100)), "BMP") for i in range(6)}
     assert error(send_zip(hardy, zipped(many)), 413, "zip_too_large")["file"] == "photos.zip"
-    one = zipped({"red/0.bmp": encoded(picture(RED, (200, 200)), "BMP")})
+    one = zipped({"red/0.bmp": encoded(image(RED, (200, 200)), "BMP")})
     assert error(send_zip(hardy, one), 413, "file_too_large")["file"] == "red/0.bmp"
 
 
 def test_a_zip_that_lies_about_sizes_is_found_out(hardy: TestClient) -> None:
-    data = bytearray(zipped({"red/0.bmp": encoded(picture(RED, (200, 200)), "BMP")}))
+    data = bytearray(zipped({"red/0.bmp": encoded(image(RED, (200, 200)), "BMP")}))
     for at in (22, data.index(b"PK\x01\x02") + 24):  # the unpacked size, in both places
         data[at : at + 4] = struct.pack("<I", 1000)
     error(send_zip(hardy, bytes(data)), 422, "bad_zip")
@@ -504,7 +504,7 @@ def test_an_upload_that_takes_too_long_is_503(
     serve: Serve, uploads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = serve(limits={"upload_seconds": 0.05})
-    check = uploads_module.check_picture
+    check = uploads_module.check_image
 
     def slow(*args: Any) -> Any:
         time.sleep(0.1)
@@ -519,5 +519,5 @@ def test_an_upload_that_takes_too_long_is_503(
 
 def test_every_format_that_is_promised_is_read(client: TestClient) -> None:
     kinds = [kind for kind in FORMATS if kind != "JPEG2000"]
-    pictures = [encoded(picture(RED, (32, 32)), kind) for kind in kinds]
-    assert labels(ask(client, *pictures)) == ["red"] * len(kinds)
+    images = [encoded(image(RED, (32, 32)), kind) for kind in kinds]
+    assert labels(ask(client, *images)) == ["red"] * len(kinds)

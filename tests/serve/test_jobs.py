@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from cprompt import model_folder
+from cprompt.classifier import model_folder
 from cprompt.serve import jobs
 from cprompt.serve.jobs import Job, Jobs, Workspace
 from cprompt.serve.uploads import Upload
@@ -152,7 +152,7 @@ def test_uploads_are_private_and_gone_when_the_job_is_done(
     FakeClassifier.learning.open()
     ended(client, id)
     assert photos_below(uploads) == []
-    error(teach(client, "green", b"no picture"), 422, "not_a_picture")
+    error(teach(client, "green", b"no image"), 422, "not_a_picture")
     assert photos_below(uploads) == []
     assert files_below(folder) == [".lock"]
 

@@ -200,9 +200,9 @@ def test_what_cannot_be_read_is_said_and_nothing_breaks(
         page = Page(browser, url)
         page.until("summary", "knows 2 classes")
         broken = files / "broken.png"
-        broken.write_bytes(b"no picture")
+        broken.write_bytes(b"no image")
         page.give("ask-files", broken)
-        page.until("ask-note", "broken.png is not a picture that can be read")
+        page.until("ask-note", "broken.png is not an image that can be read")
         page.find("teach-name").send_keys("unknown")
         page.give("teach-files", files / "red0.png")
         page.find("teach-go").click()

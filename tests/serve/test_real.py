@@ -36,11 +36,11 @@ from tests.serve.live import running
 
 
 def test_answers_are_the_librarys_under_concurrency_and_while_learning(real_model: Path) -> None:
-    """Large pictures too, which the service shrinks before they wait."""
-    pictures = [photo(colour, seed) for seed in range(4) for colour in (RED, BLUE, GREEN)]
+    """Large images too, which the service shrinks before they wait."""
+    images = [photo(colour, seed) for seed in range(4) for colour in (RED, BLUE, GREEN)]
     large = io.BytesIO()
-    Image.open(io.BytesIO(pictures[0])).resize((501, 340)).save(large, "PNG")
-    pictures.append(large.getvalue())
+    Image.open(io.BytesIO(images[0])).resize((501, 340)).save(large, "PNG")
+    images.append(large.getvalue())
     old = ContinualClassifier.load(real_model, device="cpu")
     with (
         running(real_model) as url,
@@ -48,21 +48,21 @@ def test_answers_are_the_librarys_under_concurrency_and_while_learning(real_mode
         ThreadPoolExecutor(8) as threads,
     ):
         job = teach(client, "green", *(photo(GREEN, 50 + i) for i in range(6)))
-        rounds = [threads.submit(ask, client, p) for _ in range(12) for p in pictures]
+        rounds = [threads.submit(ask, client, p) for _ in range(12) for p in images]
         assert finished(client, job)["state"] == "done"
-        rounds += [threads.submit(ask, client, p) for p in pictures]
+        rounds += [threads.submit(ask, client, p) for p in images]
         answers = [future.result() for future in rounds]
     new = ContinualClassifier.load(real_model, device="cpu")
     assert new.classes_ == ["red", "blue", "green"]
-    decoded = [Image.open(io.BytesIO(p)) for p in pictures]
+    decoded = [Image.open(io.BytesIO(p)) for p in images]
     expected = {c.model: c.explain(decoded) for c in (old, new)}
     for i, answer in enumerate(answers):
         assert answer.status_code == 200, answer.text
         (found,) = answer.json()["predictions"]
-        right = expected[answer.json()["model"]][i % len(pictures)]
+        right = expected[answer.json()["model"]][i % len(images)]
         assert (found["label"], found["prompt"]) == (right.label, right.prompt)
         assert found["probability"] == pytest.approx(right.probability, abs=1e-4)
-    assert {a.json()["model"] for a in answers[-len(pictures) :]} == {new.model}
+    assert {a.json()["model"] for a in answers[-len(images) :]} == {new.model}
 
 
 def test_zips_evaluation_and_undo_work_on_a_real_model(real_model: Path) -> None:

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from cprompt.serve.config import Limits
-from tests.serve.common import BLUE, RED, picture
+from tests.serve.common import BLUE, RED, image
 from tests.serve.fake import FakeClassifier
 from tests.serve.live import running
 
@@ -34,7 +34,7 @@ def description(
 ) -> Iterator[schemathesis.BaseSchema]:
     model = tmp_path_factory.mktemp("described") / "model"
     fake = FakeClassifier()
-    fake.learn([(picture(RED), "red"), (picture(BLUE), "blue")])
+    fake.learn([(image(RED), "red"), (image(BLUE), "blue")])
     fake.save(model)
     limits = Limits(max_jobs=10_000)  # a full queue is a 503, which is not what is looked for
     with running(model, settings={"limits": limits}, load=FakeClassifier.load) as url:

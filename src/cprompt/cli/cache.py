@@ -1,4 +1,4 @@
-"""`cprompt cache`: what decoded pictures take on disk, and how to be rid of them."""
+"""`cprompt cache`: what decoded images take on disk, and how to be rid of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cprompt.cli import app
-from cprompt.data.pixels import CacheConfig, cached, clear
+from cprompt.data.pipeline.cache import CacheConfig, cached, clear
 
 
 @app.command()
@@ -21,9 +21,9 @@ def cache(
     ),
     delete: bool = typer.Option(False, "--clear", help="Delete all of them."),
 ) -> None:
-    """Show the decoded pictures that runs keep on disk, or delete them.
+    """Show the decoded images that runs keep on disk, or delete them.
 
-    They spare later runs on the same pictures the decoding; nothing else is lost with them.
+    They spare later runs on the same images the decoding; nothing else is lost with them.
     """
     console = Console()
     where = CacheConfig(folder=None if folder is None else str(folder)).path
@@ -33,10 +33,10 @@ def cache(
         console.print(f"{where}: {_size(freed)} freed", highlight=False, soft_wrap=True)
         return
     if not sets:
-        console.print(f"{where} holds no pictures", highlight=False, soft_wrap=True)
+        console.print(f"{where} holds no images", highlight=False, soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("size", "written", "pictures of"):
+    for column in ("size", "written", "images of"):
         table.add_column(column, no_wrap=True)
     for each in sets:
         written = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created))

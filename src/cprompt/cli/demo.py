@@ -12,20 +12,21 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
-from cprompt.backbone import FrozenViT, load_backbone
 from cprompt.cli import app
 from cprompt.cli.progress import ProgressBars
-from cprompt.config import resolve
-from cprompt.data import transforms
-from cprompt.data.base import Dataset
-from cprompt.experiment import load_method, run
+from cprompt.data.image_set import Dataset
+from cprompt.data.pipeline import views
 from cprompt.files import write_bytes
-from cprompt.record import Record
+from cprompt.methods.registry import METHODS
 from cprompt.report.demo import Example, demo_page
-from cprompt.report.series import NAMES
 from cprompt.report.terminal import matrix_table
+from cprompt.research.config import resolve
+from cprompt.research.experiment import load_method, run
+from cprompt.research.record import Record
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 
-METHODS = ("cprompt", "finetune")
+LEARNERS = ("cprompt", "finetune")
 
 
 @app.command()
@@ -41,38 +42,38 @@ def demo(
     start = time.monotonic()
     console = Console()
     overrides = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
-    settings = {name: resolve("demo", name, overrides=overrides) for name in METHODS}
+    settings = {name: resolve("demo", name, overrides=overrides) for name in LEARNERS}
     first = settings["cprompt"]
     backbone = load_backbone(first.backbone.name, first.backbone.weights, first.backbone.image_size)
     dataset = first.data.load(seed)
     stream = first.stream.build(len(dataset.classes), seed)
     console.print(
-        f"{len(dataset.classes)} classes of drawn pictures in {stream.n_tasks} batches; "
-        "no picture of an earlier batch is ever looked at again.",
+        f"{len(dataset.classes)} classes of drawn images in {stream.n_tasks} batches; "
+        "no image of an earlier batch is ever looked at again.",
         highlight=False,
     )
     records: dict[str, Record] = {}
-    for name in METHODS:
+    for name in LEARNERS:
         folder = out / name
         shutil.rmtree(folder, ignore_errors=True)
-        with ProgressBars(f"{NAMES[name]:11}", console) as bars:
+        with ProgressBars(f"{METHODS.title(name):11}", console) as bars:
             records[name] = run(
                 settings[name], folder, observer=bars, dataset=dataset, backbone=backbone
             )
     for name, record in records.items():
         console.print()
-        console.print(matrix_table(record, f"{NAMES[name]}: accuracy in % on each batch"))
+        console.print(matrix_table(record, f"{METHODS.title(name)}: accuracy in % on each batch"))
     examples = _examples(dataset, records, backbone, out)
     report = out / "report.html"
     write_bytes(report, demo_page(records, examples, time.monotonic() - start).encode())
     last = {name: r.summary()["last_accuracy"] for name, r in records.items()}
     console.print(
         f"\nAfter all {stream.n_tasks} batches CPrompt answers {last['cprompt']:.1f} % of the test "
-        f"pictures right, fine-tuning {last['finetune']:.1f} %.",
+        f"images right, fine-tuning {last['finetune']:.1f} %.",
         highlight=False,
     )
     console.print(f"Report: {report}", highlight=False, soft_wrap=True)
-    console.print("\nNext, with your own pictures (a folder for each class):")
+    console.print("\nNext, with your own images (a folder for each class):")
     for command in NEXT:
         console.print(f"  {command}", style="bold", highlight=False, soft_wrap=True)
 
@@ -87,7 +88,7 @@ NEXT = (
 def _examples(
     dataset: Dataset, records: dict[str, Record], backbone: FrozenViT, out: Path, per_task: int = 3
 ) -> list[Example]:
-    """Some test pictures of each task, of different classes, with every method's final answer."""
+    """Some test images of each task, of different classes, with every method's final answer."""
     record = records["cprompt"]
     config, stream = record.config, record.stream
     indices = np.concatenate(
@@ -97,7 +98,7 @@ def _examples(
         ]
     )
     chosen = dataset.test.subset(indices)
-    preparation = transforms.build(
+    preparation = views.build(
         config["data"]["transform"], backbone.image_size[0], config["data"]["normalization"]
     )
     device = next(backbone.parameters()).device
@@ -122,7 +123,7 @@ def _examples(
 
 
 def _spread(indices: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """`count` of the indices, far apart: pictures are sorted by class."""
+    """`count` of the indices, far apart: images are sorted by class."""
     at = np.linspace(0, len(indices) - 1, count).round().astype(int)
     chosen: NDArray[np.int64] = indices[at]
     return chosen

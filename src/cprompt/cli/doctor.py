@@ -27,9 +27,9 @@ def doctor(
     dataset: str = typer.Argument(help="A dataset, see `cprompt list datasets`."),
     path: Path | None = typer.Argument(None, help="Its folder."),
     all_files: bool = typer.Option(False, "--all", help="Name every file, not the first ten."),
-    workers: int = typer.Option(2, help="Threads that decode pictures."),
+    workers: int = typer.Option(2, help="Threads that decode images."),
 ) -> None:
-    """Decode every picture of a dataset and say what is there, missing, corrupt or doubled.
+    """Decode every image of a dataset and say what is there, missing, corrupt or doubled.
 
     Ends with status 1 if training could not go through.
     """
@@ -61,12 +61,12 @@ def _print(console: Console, report: Report, show: int | None) -> None:
     if report.counts is not None:
         c = report.counts
         say(
-            f"{escape(report.dataset)}: {c.train:,} train, {c.test:,} test pictures, "
+            f"{escape(report.dataset)}: {c.train:,} train, {c.test:,} test images, "
             f"{c.classes} classes"
         )
     for part, per_class in (("train", report.train_per_class), ("test", report.test_per_class)):
         if per_class is not None:
-            say(f"{part} pictures a class: {_spread(per_class)}")
+            say(f"{part} images per class: {_spread(per_class)}")
     for problem in report.problems:
         colour = "red" if problem.severity == "error" else "yellow"
         say(f"[bold {colour}]{problem.severity}:[/] {escape(problem.what)}")

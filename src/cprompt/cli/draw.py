@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from cprompt.cli import app
-from cprompt.data import shapes
+from cprompt.data.datasets import shapes
 from cprompt.errors import DataError
 
 BATCHES = ("january", "february")

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.assessment import ClassResult, Evaluation
-from cprompt.classifier import ContinualClassifier
+from cprompt.classifier.classifier import ContinualClassifier
+from cprompt.classifier.evaluation import ClassResult, Evaluation
 from cprompt.cli import app
 from cprompt.cli.progress import ProgressBars
 

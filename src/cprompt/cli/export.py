@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from cprompt.classifier import ContinualClassifier
+from cprompt.classifier.classifier import ContinualClassifier
+from cprompt.classifier.onnx_export import OPSET, export_onnx
 from cprompt.cli import app
 from cprompt.cli.predict import photo_files
-from cprompt.export import OPSET, export_onnx
 
 
 @app.command()
@@ -28,7 +28,7 @@ def export(
 ) -> None:
     """Write a model as one ONNX file, from pixels to probabilities.
 
-    The file is only written if onnxruntime answers as the model does: random pictures always, and
+    The file is only written if onnxruntime answers as the model does: random images always, and
     the photos of --check.
     """
     photos = [file for given in check for file in photo_files(given)]
@@ -38,8 +38,8 @@ def export(
     console = Console()
     for line in (
         f"{info.path}: {info.bytes / 2**20:.1f} MiB, {len(names)} classes, "
-        f"pictures of {size}×{size} pixels, opset {info.opset}",
-        f"onnxruntime agrees to {info.difference:.1g} on random pictures"
+        f"images of {size}×{size} pixels, opset {info.opset}",
+        f"onnxruntime agrees to {info.difference:.1g} on random images"
         + (f" and {info.checked} photos" if info.checked else ""),
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -8,8 +8,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from cprompt import model_folder
-from cprompt.classifier import ContinualClassifier
+from cprompt.classifier import model_folder
+from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.cli import app
 from cprompt.cli.arguments import TakesSettings, parse_settings
 from cprompt.cli.progress import ProgressBars

@@ -13,19 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.assets import EMBEDDED
-from cprompt.backbone import PAPER_BACKBONE
 from cprompt.cli import app
-from cprompt.config import (
-    PARTS,
-    benchmark_recipe,
-    benchmarks,
-    flatten,
-    flavours,
-    method_recipe,
-)
-from cprompt.data import DATASETS
-from cprompt.methods import METHODS
+from cprompt.data.registry import DATASETS
+from cprompt.methods.registry import METHODS
+from cprompt.research.config import PARTS, flatten
+from cprompt.research.recipes import benchmark_recipe, benchmarks, flavours, method_recipe
+from cprompt.vit.embedded import EMBEDDED
+from cprompt.vit.loading import PAPER_BACKBONE
 
 SUGGESTED = (
     PAPER_BACKBONE,

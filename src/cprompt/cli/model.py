@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt import model_folder
+from cprompt.classifier import model_folder
 from cprompt.cli import app
 from cprompt.errors import some
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.classifier import ContinualClassifier, Explanation
+from cprompt.classifier.classifier import ContinualClassifier, Explanation
 from cprompt.cli import app
-from cprompt.data.images import list_images
+from cprompt.data.image_files import list_images
 from cprompt.errors import ConfigError, DataError
 
 

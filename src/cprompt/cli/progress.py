@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from torch import Tensor
 
-from cprompt.learner import Observer
+from cprompt.training.observers import Observer
 
 
 class ProgressBars(Observer):
@@ -70,9 +70,9 @@ class ProgressBars(Observer):
         self._n_tasks = n_tasks
 
     def decoded(self, done: int, total: int) -> None:
-        """One bar for each set of pictures that is decoded, before all tasks."""
+        """One bar for each set of images that is decoded, before all tasks."""
         if done == 1:
-            self._new_bar(f"{self._label}decoding pictures, once", total, 0)
+            self._new_bar(f"{self._label}decoding images, once", total, 0)
         assert self._bar is not None
         self._progress.update(self._bar, completed=done)
 

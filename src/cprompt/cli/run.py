@@ -11,11 +11,11 @@ from rich.console import Console
 from cprompt.cli import app
 from cprompt.cli.arguments import TRACK, TakesSettings, parse_settings
 from cprompt.cli.progress import ProgressBars
-from cprompt.config import resolve
-from cprompt.experiment import run as run_experiment
-from cprompt.learner import Observers
 from cprompt.report.terminal import matrix_table, summary_table
-from cprompt.tracking import Tracking, make_trackers
+from cprompt.research.config import resolve
+from cprompt.research.experiment import run as run_experiment
+from cprompt.research.tracking import Tracking, make_trackers
+from cprompt.training.observers import Observers
 
 STOPPED = "stopped; the same command with --resume goes on from the last checkpoint"
 
@@ -33,7 +33,7 @@ def run(
     flavour: str | None = typer.Option(
         None, help="A named set of the method's settings, such as official or matched."
     ),
-    data: str | None = typer.Option(None, help="Folder of the dataset's pictures."),
+    data: str | None = typer.Option(None, help="Folder of the dataset's images."),
     backbone: str | None = typer.Option(None, help="Frozen model, see `cprompt list backbones`."),
     weights: str | None = typer.Option(
         None, help="Local .safetensors or .pth file with the backbone's weights."

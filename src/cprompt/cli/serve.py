@@ -49,7 +49,7 @@ def serve(
         raise ConfigError(
             f"the service needs {error.name}; install it with `pip install 'cprompt[serve]'`"
         ) from error
-    from cprompt.classifier import ContinualClassifier
+    from cprompt.classifier.classifier import ContinualClassifier
     from cprompt.serve.config import ServeConfig
     from cprompt.settings import from_mapping
 

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 
 from cprompt.cli import app
-from cprompt.record import load_record
 from cprompt.report.terminal import matrix_table, summary_table
+from cprompt.research.record import load_record
 
 
 @app.command()

@@ -8,20 +8,18 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from cprompt import resources
-from cprompt.backbone import FrozenViT, load_backbone
 from cprompt.cli import app
 from cprompt.cli.arguments import TRACK, TakesSettings, parse_settings
 from cprompt.cli.progress import ProgressBars
-from cprompt.config import BackboneConfig, RunConfig, benchmark_recipe
-from cprompt.data.base import Dataset
+from cprompt.data.image_set import Dataset
 from cprompt.errors import ConfigError
-from cprompt.experiment import run
-from cprompt.learner import Observers
-from cprompt.record import FILE, load_record
 from cprompt.report import tables as render
-from cprompt.settings import suggest
-from cprompt.tables import (
+from cprompt.research import cost
+from cprompt.research.config import BackboneConfig, RunConfig
+from cprompt.research.experiment import run
+from cprompt.research.recipes import benchmark_recipe
+from cprompt.research.record import FILE, load_record
+from cprompt.research.tables import (
     PAPER_SEEDS,
     Row,
     Table,
@@ -34,7 +32,11 @@ from cprompt.tables import (
     run_folder,
     table_names,
 )
-from cprompt.tracking import Tracking, make_trackers
+from cprompt.research.tracking import Tracking, make_trackers
+from cprompt.settings import suggest
+from cprompt.training.observers import Observers
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 
 TABLES = [*table_names(), "resources"]
 
@@ -60,7 +62,7 @@ def table(
     context: typer.Context,
     name: str = typer.Argument(help="A table of the paper; see below."),
     data: list[str] = typer.Option(
-        [], help="Folder of the pictures; where a table has several datasets, DATASET=FOLDER."
+        [], help="Folder of the images; where a table has several datasets, DATASET=FOLDER."
     ),
     backbone: str | None = typer.Option(None, help="Another frozen model than the paper's."),
     weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
@@ -71,7 +73,7 @@ def table(
         ",".join(map(str, PAPER_SEEDS)), help="Seeds of class order, initialisation and data."
     ),
     small: bool = typer.Option(
-        False, "--small", help="Drawn pictures and the embedded backbone: minutes on a CPU."
+        False, "--small", help="Drawn images and the embedded backbone: minutes on a CPU."
     ),
     only_show: bool = typer.Option(False, "--only-show", help="Run nothing; show what there is."),
     runs: Path = typer.Option(Path("runs"), help="Folder that runs are kept in."),
@@ -83,14 +85,14 @@ def table(
         raise ConfigError(f"no table {name!r}{suggest(name, TABLES)}")
     overrides = parse_settings(context.args)
     if name == "resources":
-        _print(resources.table(), format)
+        _print(cost.table(), format)
         return
     spec = only(load_table(name), benchmark)
     short = {"backbone.name": backbone, "backbone.weights": weights}
     overrides = {k: v for k, v in short.items() if v is not None} | overrides
     numbers = _seeds(seeds)
     if small and data:
-        raise ConfigError("--small draws its pictures; leave --data out")
+        raise ConfigError("--small draws its images; leave --data out")
     roots = _roots(spec, data)
 
     def configured(row: Row, benchmark: str, seed: int) -> RunConfig:
@@ -152,7 +154,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def _roots(spec: TableSpec, data: list[str]) -> dict[str, str]:
-    """Where each benchmark's pictures are, from FOLDER or DATASET=FOLDER."""
+    """Where each benchmark's images are, from FOLDER or DATASET=FOLDER."""
     dataset_of = {b: str(benchmark_recipe(b)["data"]["dataset"]) for b in spec.benchmarks}
     given: dict[str, str] = {}
     for entry in data:

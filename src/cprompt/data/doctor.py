@@ -1,4 +1,4 @@
-"""What is wrong with a dataset on disk: every picture is decoded, and everything wrong is named."""
+"""What is wrong with a dataset on disk: every image is decoded, and everything wrong is named."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cprompt.data import DATASETS, Counts, Dataset, DatasetInfo, load_dataset
-from cprompt.data.images import IMAGE_SUFFIXES, REMEDY, is_listed, read_image
-from cprompt.data.splits import MissingPicturesError
+from cprompt.data.image_files import IMAGE_SUFFIXES, is_listed, read_image
+from cprompt.data.image_set import Dataset
+from cprompt.data.registry import DATASETS, Counts, DatasetInfo, load_dataset
+from cprompt.data.splits import MissingImagesError
 from cprompt.errors import DataError
 
 FEW = 5
-"""A class with fewer training pictures than this gets a warning."""
+"""A class with fewer training images than this gets a warning."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Problem:
 
     An error stops training sooner or later; a warning means that results may mislead. Each entry
     of `files` is one finding: a file, if it cannot be read with the reason after it; a class; or
-    files with equal pictures, joined by " = ".
+    files with equal images, joined by " = ".
     """
 
     severity: Literal["error", "warning"]
@@ -39,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class PerClass:
-    """How many pictures the classes of one part have."""
+    """How many images the classes of one part have."""
 
     minimum: int
     median: float
@@ -64,8 +65,8 @@ class Report:
 
 
 @dataclass(frozen=True)
-class _Picture:
-    """What is kept of one decoded picture: digests of its file and its pixels, or the error."""
+class _Image:
+    """What is kept of one decoded image: digests of its file and its pixels, or the error."""
 
     name: str
     part: str
@@ -83,21 +84,21 @@ def examine(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Report:
-    """Load a dataset and decode every picture of it, in `workers` threads.
+    """Load a dataset and decode every image of it, in `workers` threads.
 
-    `options` are those of the dataset. `progress` is called with the number of pictures decoded
-    and of all pictures, from the calling thread. A broken dataset is reported, never raised;
+    `options` are those of the dataset. `progress` is called with the number of images decoded
+    and of all images, from the calling thread. A broken dataset is reported, never raised;
     an unknown dataset or option is a ConfigError.
     """
     problems: list[Problem] = []
     dataset: Dataset | None = None
     try:
         dataset = load_dataset(dataset_name, root, **options)
-    except MissingPicturesError as error:
+    except MissingImagesError as error:
         problems.append(
             Problem(
                 "error",
-                f"{len(error.files)} listed pictures are not on disk",
+                f"{len(error.files)} listed images are not on disk",
                 tuple(str(file) for file in error.files),
                 'complete the copy, or pass missing="skip" to go on without them',
             )
@@ -138,26 +139,26 @@ def _per_class(counts: np.ndarray[Any, np.dtype[np.int64]]) -> PerClass:
 
 def _decode_all(
     dataset: Dataset, workers: int, progress: Callable[[int, int], None]
-) -> list[_Picture]:
-    """Every picture, training pictures first, in the order of the dataset."""
+) -> list[_Image]:
+    """Every image, training images first, in the order of the dataset."""
     parts = [("train", dataset.train), ("test", dataset.test)]
     jobs = [
-        (part, index, images.pictures[index], int(images.labels[index]))
+        (part, index, images.images[index], int(images.labels[index]))
         for part, images in parts
         for index in range(len(images))
     ]
 
-    def decode(job: tuple[str, int, Path | np.ndarray[Any, Any], int]) -> _Picture:
+    def decode(job: tuple[str, int, Path | np.ndarray[Any, Any], int]) -> _Image:
         part, index, picture, label = job
         if not isinstance(picture, Path):
             digest = _digest(picture.shape, picture.tobytes())
-            return _Picture(f"{part}[{index}]", part, label, digest, digest)
+            return _Image(f"{part}[{index}]", part, label, digest, digest)
         try:
             image = read_image(picture)
         except DataError as error:
-            return _Picture(str(picture), part, label, error=str(error).removesuffix(f"; {REMEDY}"))
+            return _Image(str(picture), part, label, error=f"{picture}: {error.message}")
         stored = _digest(None, picture.read_bytes())
-        return _Picture(str(picture), part, label, stored, _digest(image.size, image.tobytes()))
+        return _Image(str(picture), part, label, stored, _digest(image.size, image.tobytes()))
 
     pictures = []
     with ThreadPoolExecutor(workers) as pool:
@@ -171,22 +172,22 @@ def _digest(shape: Hashable, content: bytes) -> bytes:
     return hashlib.blake2b(repr(shape).encode() + content, digest_size=16).digest()
 
 
-def _unreadable(pictures: Sequence[_Picture]) -> list[Problem]:
+def _unreadable(pictures: Sequence[_Image]) -> list[Problem]:
     broken = [p for p in pictures if p.error is not None]
     if not broken:
         return []
     return [
         Problem(
             "error",
-            f"{len(broken)} pictures cannot be read",
+            f"{len(broken)} images cannot be read",
             tuple(str(p.error) for p in broken),
             "re-copy or delete them; where a list names them, take them out of the list too",
         )
     ]
 
 
-def _duplicates(pictures: Sequence[_Picture], published: bool) -> list[Problem]:
-    """Equal pictures on both sides of the split, and equal training pictures of two classes.
+def _duplicates(pictures: Sequence[_Image], published: bool) -> list[Problem]:
+    """Equal images on both sides of the split, and equal training images of two classes.
 
     Published datasets have some, CIFAR-100 for one, and are compared with them in place.
     """
@@ -202,7 +203,7 @@ def _duplicates(pictures: Sequence[_Picture], published: bool) -> list[Problem]:
             problems.append(
                 Problem(
                     "warning",
-                    f"{len(leaks)} pictures are both in train and in test, {how}",
+                    f"{len(leaks)} images are both in train and in test, {how}",
                     tuple(" = ".join(p.name for p in g) for g in leaks),
                     keep if published else "delete one of each; they make the accuracy too high",
                 )
@@ -213,7 +214,7 @@ def _duplicates(pictures: Sequence[_Picture], published: bool) -> list[Problem]:
         problems.append(
             Problem(
                 "warning",
-                f"{len(torn)} training pictures are in several classes",
+                f"{len(torn)} training images are in several classes",
                 tuple(" = ".join(p.name for p in g) for g in torn),
                 keep if published else "keep each only in the class that it shows",
             )
@@ -221,9 +222,9 @@ def _duplicates(pictures: Sequence[_Picture], published: bool) -> list[Problem]:
     return problems
 
 
-def _groups(pictures: Iterable[_Picture], key: Callable[[_Picture], bytes]) -> list[list[_Picture]]:
-    """Pictures with the same key, where there are several."""
-    found: defaultdict[bytes, list[_Picture]] = defaultdict(list)
+def _groups(pictures: Iterable[_Image], key: Callable[[_Image], bytes]) -> list[list[_Image]]:
+    """Images with the same key, where there are several."""
+    found: defaultdict[bytes, list[_Image]] = defaultdict(list)
     for picture in pictures:
         found[key(picture)].append(picture)
     return [group for group in found.values() if len(group) > 1]
@@ -240,16 +241,16 @@ def _thin_classes(dataset: Dataset) -> list[Problem]:
         problems.append(
             Problem(
                 "warning",
-                f"{len(few)} classes have fewer than {FEW} training pictures",
+                f"{len(few)} classes have fewer than {FEW} training images",
                 tuple(few),
-                "add pictures; so few are seldom enough to recognise a class",
+                "add images; so few are seldom enough to recognise a class",
             )
         )
     if untested:
         problems.append(
             Problem(
                 "warning",
-                f"{len(untested)} classes have no test picture",
+                f"{len(untested)} classes have no test image",
                 tuple(untested),
                 "add some; their accuracy is unknown, and the mean leaves them out",
             )
@@ -273,7 +274,7 @@ def _unexpected(dataset: Dataset, info: DatasetInfo) -> list[Problem]:
     if found == info.expected:
         return []
     described = [
-        f"{c.train:,} training pictures, {c.test:,} test pictures, {c.classes} classes"
+        f"{c.train:,} training images, {c.test:,} test images, {c.classes} classes"
         for c in (found, info.expected)
     ]
     return [
@@ -287,11 +288,11 @@ def _unexpected(dataset: Dataset, info: DatasetInfo) -> list[Problem]:
 
 
 def _bystanders(dataset: Dataset) -> list[Problem]:
-    """Files that lie among the pictures and are not taken for pictures, such as .heic."""
+    """Files that lie among the images and are not taken for images, such as .heic."""
     folders = {
         picture.parent
         for part in (dataset.train, dataset.test)
-        for picture in part.pictures
+        for picture in part.images
         if isinstance(picture, Path)
     }
     others = sorted(
@@ -310,8 +311,8 @@ def _bystanders(dataset: Dataset) -> list[Problem]:
     return [
         Problem(
             "warning",
-            f"{len(others)} files among the pictures are ignored ({shown})",
+            f"{len(others)} files among the images are ignored ({shown})",
             tuple(others),
-            "convert them to JPEG or PNG if they are pictures",
+            "convert them to JPEG or PNG if they are images",
         )
     ]

@@ -1,4 +1,4 @@
-"""Which picture is for training and which for testing: split lists, and splits drawn by a seed."""
+"""Which image is for training and which for testing: split lists, and splits drawn by a seed."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Literal
 import numpy as np
 import yaml
 
-from cprompt.data.base import Dataset, ImageSet
+from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.errors import ConfigError, DataError
 
 Listed = list[tuple[Path, int]]
-"""Picture files with their labels."""
+"""Image files with their labels."""
 
 Missing = Literal["error", "skip"]
-"""What to do about pictures that a list names and the disk does not have."""
+"""What to do about images that a list names and the disk does not have."""
 
 
-class MissingPicturesError(DataError):
-    """Listed pictures that are not on disk; `files` has all of them, the message a few."""
+class MissingImagesError(DataError):
+    """Listed images that are not on disk; `files` has all of them, the message a few."""
 
     def __init__(self, name: str, files: Sequence[Path]) -> None:
         self.files = tuple(files)
         shown = ", ".join(str(f) for f in files[:3])
         super().__init__(
-            f"{name}: {len(files)} listed picture{'s are' if len(files) > 1 else ' is'} missing: "
+            f"{name}: {len(files)} listed image{'s are' if len(files) > 1 else ' is'} missing: "
             f"{shown}{', …' if len(files) > 3 else ''}; complete the copy, or pass "
             'missing="skip" to go on without'
         )
 
 
-def listed(classes: Sequence[str], pictures: Mapping[str, Sequence[Path]]) -> Listed:
-    """The pictures of each class with its label, the place of the class in `classes`."""
-    return [(path, label) for label, name in enumerate(classes) for path in pictures.get(name, ())]
+def listed(classes: Sequence[str], images: Mapping[str, Sequence[Path]]) -> Listed:
+    """The images of each class with its label, the place of the class in `classes`."""
+    return [(path, label) for label, name in enumerate(classes) for path in images.get(name, ())]
 
 
 def dataset(name: str, classes: Sequence[str], train: Listed, test: Listed) -> Dataset:
-    """A dataset of picture files, in the order given."""
+    """A dataset of image files, in the order given."""
 
     def part(rows: Listed) -> ImageSet:
         labels = np.array([label for _, label in rows], dtype=np.int64)
@@ -52,7 +52,7 @@ def dataset(name: str, classes: Sequence[str], train: Listed, test: Listed) -> D
 def listed_dataset(
     name: str, folder: Path, train_list: Path, test_list: Path, *, depth: int, missing: Missing
 ) -> Dataset:
-    """The dataset that two list files describe, its pictures found below `folder`.
+    """The dataset that two list files describe, its images found below `folder`.
 
     Only the last `depth` components of a listed path count, since lists carry all sorts of
     prefixes. A class is named by what precedes the file name in them, and must have one label.
@@ -61,8 +61,8 @@ def listed_dataset(
     shared = {key for key, _ in lists[0][1]} & {key for key, _ in lists[1][1]}
     if shared:
         raise DataError(
-            f"{name}: {len(shared)} pictures are in both {train_list} and {test_list}, "
-            f"such as {min(shared)}; a picture may be in one list only"
+            f"{name}: {len(shared)} images are in both {train_list} and {test_list}, "
+            f"such as {min(shared)}; an image may be in one list only"
         )
     classes = _class_names(lists)
     train, test = ([(folder / key, label) for key, label in rows] for _, rows in lists)
@@ -89,18 +89,18 @@ def named_lists(
 def on_disk(
     name: str, train: Listed, test: Listed, missing: Missing = "error"
 ) -> tuple[Listed, Listed]:
-    """The two parts without the pictures that are not on disk, if `missing` says to skip them.
+    """The two parts without the images that are not on disk, if `missing` says to skip them.
 
-    Otherwise the missing pictures of both parts make one MissingPicturesError.
+    Otherwise the missing images of both parts make one MissingPicturesError.
     """
     check_choice("missing", missing, ("error", "skip"))
     absent = {path for path, _ in train + test if not path.is_file()}
     if absent and missing == "error":
-        raise MissingPicturesError(name, sorted(absent))
+        raise MissingImagesError(name, sorted(absent))
     train, test = ([row for row in part if row[0] not in absent] for part in (train, test))
     if not train:
         raise DataError(
-            f"{name}: not one of the listed training pictures is on disk, not even "
+            f"{name}: not one of the listed training images is on disk, not even "
             f"{min(absent, default='one')}; check that the folder is the right one"
         )
     return train, test
@@ -136,12 +136,12 @@ def read_list(file: Path, depth: int) -> list[tuple[str, int]]:
 
 
 def split_classes(
-    pictures: Mapping[str, Sequence[Path]], root: Path, fraction: float, seed: int
+    images: Mapping[str, Sequence[Path]], root: Path, fraction: float, seed: int
 ) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """The pictures of each class for training and for testing, `fraction` of them, by `seed`.
+    """The images of each class for training and for testing, `fraction` of them, by `seed`.
 
     Those of a class are ranked by a hash of the seed and their path below `root`, and the first
-    ones are for testing: other classes have no influence, and pictures added later rarely move an
+    ones are for testing: other classes have no influence, and images added later rarely move an
     earlier one to the other side. Of two or more at least one goes to each side; a single one is
     for training.
     """
@@ -154,7 +154,7 @@ def split_classes(
 
     train: dict[str, list[Path]] = {}
     test: dict[str, list[Path]] = {}
-    for name, paths in pictures.items():
+    for name, paths in images.items():
         take = min(max(1, round(fraction * len(paths))), len(paths) - 1)
         held_out = set(sorted(paths, key=rank)[: max(take, 0)])
         train[name] = [p for p in paths if p not in held_out]
@@ -221,7 +221,7 @@ def _class_names(lists: Sequence[tuple[Path, Sequence[tuple[str, int]]]]) -> tup
     absent = sorted(set(range(max(names) + 1)) - set(names))
     if absent:
         raise DataError(
-            f"{' and '.join(str(file) for file, _ in lists)} have no picture with label "
+            f"{' and '.join(str(file) for file, _ in lists)} have no image with label "
             f"{absent[0]} ({len(absent)} labels below {max(names)} are missing); "
             "labels must count 0, 1, 2, …"
         )

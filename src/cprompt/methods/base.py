@@ -13,12 +13,13 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from cprompt.backbone import FrozenViT
 from cprompt.errors import ConfigError
+from cprompt.methods.registry import METHODS, method_class
 from cprompt.settings import from_mapping
+from cprompt.vit.promptable import FrozenViT
 
 Batches = Iterable[tuple[Tensor, Tensor]]
-"""(pictures, targets) pairs that can be gone through more than once."""
+"""(images, targets) pairs that can be gone through more than once."""
 
 Draws = Mapping[str, Tensor]
 """The random numbers of one step, by name."""
@@ -28,16 +29,16 @@ class Method(nn.Module):
     """A continual learner on a frozen backbone.
 
     For every task the learner calls `begin_task`, then `loss` for each batch, then `end_task` with
-    the task's training pictures once more, then `close_task`. Classes are named by their arrival
+    the task's training images once more, then `close_task`. Classes are named by their arrival
     position: the classes of a task are `known`, …, `known + n - 1`. Predictions are per image: no
     output may depend on what else is in the batch.
 
     All parameters with `requires_grad` are trained; `state_dict` is exactly what was learnt, as
     the backbone is no part of it.
 
-    A picture is answered in steps, which `forward` puts together: `embed`, `query` and `choose`
+    An image is answered in steps, which `forward` puts together: `embed`, `query` and `choose`
     where the method has them, `feature`, `answer`. Each costs what its name says, so that whoever
-    asks again about the same picture can keep what has not changed: a query never does, a feature
+    asks again about the same image can keep what has not changed: a query never does, a feature
     where `features_last`.
     """
 
@@ -46,9 +47,9 @@ class Method(nn.Module):
     uses_query: ClassVar[bool] = False
     """Whether a pass without prompts, the query, comes before the one that is answered."""
     selects_task: ClassVar[bool] = False
-    """Whether a picture is answered through the prompt of one task, chosen by its query."""
+    """Whether an image is answered through the prompt of one task, chosen by its query."""
     features_last: ClassVar[bool] = False
-    """Whether a picture's feature, under a given task's prompt, is still the same after every
+    """Whether an image's feature, under a given task's prompt, is still the same after every
     later task."""
 
     def __init__(self, backbone: FrozenViT, config: Any) -> None:
@@ -80,7 +81,7 @@ class Method(nn.Module):
         self.task_sizes.append(n_classes)
 
     def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """What a step on so many pictures needs at random, as tensors by name.
+        """What a step on so many images needs at random, as tensors by name.
 
         All draws come from `rng`, a CPU generator that the learner seeds for each step, and are
         made before the step, so that the step itself can be recorded and replayed by a device. A
@@ -97,17 +98,17 @@ class Method(nn.Module):
         raise TypeError(f"{type(self).__name__} defines no loss")
 
     def end_task(self, batches: Batches) -> None:
-        """Use the task's training pictures once more, without augmentation, if need be."""
+        """Use the task's training images once more, without augmentation, if need be."""
 
     def close_task(self) -> None:
         """Freeze what the task learnt; must depend on nothing but the method's own state."""
 
     def embed(self, images: Tensor) -> Tensor:
-        """Pictures (B, 3, H, W) to what every pass over them starts from."""
+        """Images (B, 3, H, W) to what every pass over them starts from."""
         return self.backbone.embed(images)
 
     def query(self, embedded: Tensor) -> Tensor:
-        """What a picture is to the frozen backbone alone (B, D); only where `uses_query`."""
+        """What an image is to the frozen backbone alone (B, D); only where `uses_query`."""
         raise TypeError(f"{type(self).__name__} makes no query")
 
     def choose(self, query: Tensor) -> Tensor:
@@ -115,7 +116,7 @@ class Method(nn.Module):
         raise TypeError(f"{type(self).__name__} does not choose a task's prompt")
 
     def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
-        """What the heads read of each picture: (B, …).
+        """What the heads read of each image: (B, …).
 
         `task` (B,), whose prompts to use, is given where `selects_task`; `query` (B, D) where
         `uses_query`, unless all it would do is to choose a task that is given.
@@ -145,32 +146,24 @@ class Method(nn.Module):
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]
 
 
-METHODS: dict[str, type[Method]] = {}
-
 M = TypeVar("M", bound=type[Method])
 
 
-def register(name: str, config: type) -> Callable[[M], M]:
-    """Class decorator: make a method known as `name`, with `config` as its settings."""
+def register(name: str, config: type, *, title: str | None = None) -> Callable[[M], M]:
+    """Class decorator: make a method known as `name`, with the dataclass `config` as its settings.
+
+    `title` is how tables and figures call it; by default as `name`.
+    """
 
     def add(cls: M) -> M:
-        if name in METHODS:
-            raise ConfigError(f"two methods are called {name!r}")
         if not dataclasses.is_dataclass(config):
-            raise ConfigError(f"{config.__name__}, the settings of {name!r}, is no dataclass")
+            raise ConfigError(f"{config.__name__}, the settings of {name!r}, is not a dataclass")
         cls.name = name
         cls.Config = config
-        METHODS[name] = cls
+        METHODS.add(cls, title)
         return cls
 
     return add
-
-
-def method_class(name: str) -> type[Method]:
-    """The registered class of that name."""
-    if name not in METHODS:
-        raise ConfigError(f"no method is called {name!r}; there are {', '.join(sorted(METHODS))}")
-    return METHODS[name]
 
 
 def create_method(

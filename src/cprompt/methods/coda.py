@@ -8,16 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT, Prompts, Tap
-from cprompt.growing import GrowingRows
-from cprompt.methods import segments
 from cprompt.methods.base import Draws, Method, register
-from cprompt.methods.drawing import draw_tasks, old_features, with_old
-from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
-from cprompt.methods.segments import SegmentsConfig
-from cprompt.selection import orthonormal_rows
+from cprompt.methods.parts import token_prompts
+from cprompt.methods.parts.drawn_prompts import draw_tasks, old_features, with_old
+from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
+from cprompt.methods.parts.keys import orthonormal_rows
+from cprompt.methods.parts.streams import run_on_streams
+from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
-from cprompt.side_by_side import side_by_side
+from cprompt.vit.promptable import FrozenViT, Prompts, Tap
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class CodaConfig(ConsistencyConfig, SegmentsConfig):
 
 @register("coda", CodaConfig)
 class Coda(Method):
-    """A prefix prompt mixed for each picture from components; every task adds some (CODA-Prompt).
+    """A prefix prompt mixed for each image from components; every task adds some (CODA-Prompt).
 
-    Component k of a block has values P_k, a key K_k and an attention vector A_k. A picture's plain
+    Component k of a block has values P_k, a key K_k and an attention vector A_k. An image's plain
     class token q weighs it by α_k = cos(q ⊙ A_k, K_k), and the prompt is Σ_k α_k P_k over the
     components of all tasks seen. Only the current task's components are trained. Query and
     feature are taken after the final norm, unless set otherwise. The number of tasks need not be
@@ -56,7 +56,7 @@ class Coda(Method):
 
     With `pcl`, which the authors of neither paper define for CODA-Prompt, the prompt P_i that
     trains the head is the one mixed from the components of tasks 1 to i, with i ~ Uni(1, t) drawn
-    for each picture: what the picture would have been given after task i. There is no gradient
+    for each image: what the image would have been given after task i. There is no gradient
     for i < t. The auxiliary head is trained under the full prompt.
     """
 
@@ -65,7 +65,7 @@ class Coda(Method):
 
     def __init__(self, backbone: FrozenViT, config: CodaConfig) -> None:
         super().__init__(backbone, config)
-        self.layers = segments.place(config, backbone)
+        self.layers = token_prompts.place(config, backbone)
         blocks, dim = len(self.layers), backbone.dim
         self.components = GrowingRows(blocks, config.length, dim)
         self.keys = GrowingRows(blocks, dim)
@@ -111,7 +111,7 @@ class Coda(Method):
         return self.backbone.read(embedded, Prompts(prefixes=prefixes), self.config.feature)
 
     def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """With pcl, how many tasks' components each picture gets, and what the heads need."""
+        """With pcl, how many tasks' components each image gets, and what the heads need."""
         pcl = self.config.pcl and self.n_tasks > 1
         tasks = draw_tasks(pictures, self.n_tasks, rng, multiple) if pcl else {}
         return {**tasks, **self.heads.draw(pictures, rng)}
@@ -125,7 +125,7 @@ class Coda(Method):
         def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
             return self.prompted(embedded[pictures], query[pictures], tasks + 1)
 
-        h, old = side_by_side(
+        h, old = run_on_streams(
             lambda: self.prompted(embedded, query), lambda: old_features(draws, under_old)
         )
         assert h is not None

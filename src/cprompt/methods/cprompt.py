@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT
-from cprompt.growing import GrowingRows
-from cprompt.methods import segments
 from cprompt.methods.base import Batches, Draws, Method, register
-from cprompt.methods.drawing import draw_tasks, old_features, with_old
-from cprompt.methods.gaussians import GaussianKeys, SharedGaussians
-from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
-from cprompt.methods.segments import SegmentsConfig
-from cprompt.selection import KeysPer, PromptKeys
+from cprompt.methods.parts import token_prompts
+from cprompt.methods.parts.drawn_prompts import draw_tasks, old_features, with_old
+from cprompt.methods.parts.gaussians import GaussianKeys, SharedGaussians
+from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
+from cprompt.methods.parts.keys import KeysPer, PromptKeys
+from cprompt.methods.parts.streams import run_on_streams
+from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
-from cprompt.side_by_side import side_by_side
+from cprompt.vit.promptable import FrozenViT
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CPromptConfig(ConsistencyConfig, SegmentsConfig):
 class CPrompt(Method):
     """A prompt, a head and keys for each task, trained the way they will be used.
 
-    Prompts are (tasks, segments, length, D). A picture's plain class token, its query, picks the
+    Prompts are (tasks, segments, length, D). An image's plain class token, its query, picks the
     nearest key; that key's task lends the prompt for a second pass, whose class token all heads
     answer. Features and queries are taken before the final norm, as in the released code.
 
@@ -69,7 +69,7 @@ class CPrompt(Method):
 
     def __init__(self, backbone: FrozenViT, config: CPromptConfig) -> None:
         super().__init__(backbone, config)
-        self.layers = segments.place(config, backbone)
+        self.layers = token_prompts.place(config, backbone)
         self.prompts = GrowingRows(len(self.layers), config.length, backbone.dim)
         self.heads = ConsistentHeads(backbone.dim, config)
         if config.align:
@@ -83,7 +83,7 @@ class CPrompt(Method):
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
         """Add a prompt, a head and keys."""
         super().begin_task(n_classes, rng)
-        fresh = segments.fresh(self.config, self.backbone, rng)
+        fresh = token_prompts.fresh(self.config, self.backbone, rng)
         copied = self.config.prompt_init == "copy" and len(self.prompts)
         self.prompts.open(self.prompts.frozen[-1:] if copied else fresh[None])
         self.heads.open(n_classes, rng)
@@ -121,7 +121,7 @@ class CPrompt(Method):
             self.keys.close()
 
     def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """A task for every picture, with pcl, and what the heads need."""
+        """A task for every image, with pcl, and what the heads need."""
         pcl = self.config.pcl and self.n_tasks > 1
         tasks = draw_tasks(pictures, self.n_tasks, rng, multiple) if pcl else {}
         return {**tasks, **self.heads.draw(pictures, rng)}
@@ -130,7 +130,7 @@ class CPrompt(Method):
         """Terms of the total loss (eqs. 3 to 13): `ce`, `aux`, `ccl`, `mk`, as far as switched on.
 
         No work is done twice: the embedding serves all passes, the query and the passes through
-        old prompts need no gradient, and pictures that draw the current prompt reuse h.
+        old prompts need no gradient, and images that draw the current prompt reuse h.
         """
         assert self.prompts.current is not None
         current = self.prompts.current[0]
@@ -145,7 +145,7 @@ class CPrompt(Method):
                 return self.keys.loss(self.query(embedded), targets)
             return None
 
-        h, old, mk = side_by_side(
+        h, old, mk = run_on_streams(
             lambda: self.prompted(embedded, current),
             lambda: old_features(draws, under_old),
             multi_key,
@@ -156,7 +156,7 @@ class CPrompt(Method):
 
     def prompted(self, embedded: Tensor, prompt: Tensor) -> Tensor:
         """h = f(x, P)[0], eq. 1. `prompt` is (segments, L, D), or (B, segments, L, D)."""
-        return segments.prompted_feature(self.backbone, embedded, prompt, self.layers)
+        return token_prompts.prompted_feature(self.backbone, embedded, prompt, self.layers)
 
     @torch.no_grad()
     def query(self, embedded: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ class CPrompt(Method):
         return self.keys.choose(query)
 
     def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
-        """h (B, D) under each picture's task's prompt; with align, h and the query (B, 2D)."""
+        """h (B, D) under each image's task's prompt; with align, h and the query (B, 2D)."""
         h = self.prompted(embedded, self.prompts.all()[task])
         if not self.config.align:
             return h

@@ -8,17 +8,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cprompt.backbone import FrozenViT, Prompts
-from cprompt.growing import GrowingRows
-from cprompt.methods import segments
 from cprompt.methods.base import Draws, Method, register
-from cprompt.methods.drawing import draw_tasks, old_features, with_old
-from cprompt.methods.heads import ConsistentHeads
 from cprompt.methods.l2p import QueryKeyConfig, vote
-from cprompt.methods.segments import SegmentsConfig
-from cprompt.selection import KeysPer, PromptKeys
+from cprompt.methods.parts import token_prompts
+from cprompt.methods.parts.drawn_prompts import draw_tasks, old_features, with_old
+from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.heads import ConsistentHeads
+from cprompt.methods.parts.keys import KeysPer, PromptKeys
+from cprompt.methods.parts.streams import run_on_streams
+from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
-from cprompt.side_by_side import side_by_side
+from cprompt.vit.promptable import FrozenViT, Prompts
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class DualPrompt(Method):
 
     The G-prompt is (blocks, parts, length, D) and never frozen; E-prompts are (tasks, blocks,
     parts, length, D), frozen with their task. `parts` are key and value for prefixes, one for
-    tokens. As the picture's axis, where there is one, comes before all of these, prompts of
-    different pictures, and their keys and values, cannot be mixed up.
+    tokens. As the image's axis, where there is one, comes before all of these, prompts of
+    different images, and their keys and values, cannot be mixed up.
 
-    Prompt consistency: each picture draws the E-prompt of a task seen so far, all equally likely;
+    Prompt consistency: each image draws the E-prompt of a task seen so far, all equally likely;
     the task's head learns under it, the auxiliary head under the current E-prompt. Where an old
     one is drawn nothing but the head learns; the current one also trains G- and E-prompt.
     Classifier consistency shows the old heads the feature under the current E-prompt.
@@ -117,7 +117,7 @@ class DualPrompt(Method):
         return self.backbone.read(embedded, prompts, self.config.feature)
 
     def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """A task for every picture, with pcl, and what the heads need."""
+        """A task for every image, with pcl, and what the heads need."""
         pcl = self.config.pcl and self.n_tasks > 1
         tasks = draw_tasks(pictures, self.n_tasks, rng, multiple) if pcl else {}
         return {**tasks, **self.heads.draw(pictures, rng)}
@@ -136,7 +136,7 @@ class DualPrompt(Method):
         def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
             return self.prompted(embedded[pictures], self.e_prompts.frozen[tasks])
 
-        h, query, old = side_by_side(
+        h, query, old = run_on_streams(
             lambda: self.prompted(embedded, current),
             lambda: self.query(embedded),
             lambda: old_features(draws, under_old),
@@ -163,7 +163,7 @@ class DualPrompt(Method):
         return chosen
 
     def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
-        """h (B, D) under each picture's task's E-prompt; all of them share the G-prompt."""
+        """h (B, D) under each image's task's E-prompt; all of them share the G-prompt."""
         return self.prompted(embedded, self.e_prompts.all()[task])
 
     def answer(self, feature: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def _place(
     config: DualPromptConfig, backbone: FrozenViT
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The blocks of the G- and of the E-prompts on this backbone."""
-    first, middle = segments.place(SegmentsConfig(), backbone)
+    first, middle = token_prompts.place(SegmentsConfig(), backbone)
     g_layers, e_layers = config.g_layers or (first,), config.e_layers or (middle,)
     for name, layers in (("g_layers", g_layers), ("e_layers", e_layers)):
         check(

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cprompt.backbone import FrozenViT, Prompts
-from cprompt.consistency import split_by_task
-from cprompt.growing import GrowingRows
-from cprompt.methods import segments
 from cprompt.methods.base import Batches, Draws, Method, register
-from cprompt.methods.heads import HeadConfig, TaskHeads
-from cprompt.methods.segments import SegmentsConfig
+from cprompt.methods.parts import token_prompts
+from cprompt.methods.parts.consistency import split_by_task
+from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.heads import HeadConfig, TaskHeads
+from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
+from cprompt.vit.promptable import FrozenViT, Prompts
 
 Energy = Literal["released", "paper"]
 
@@ -32,7 +32,7 @@ class ESNConfig(HeadConfig, SegmentsConfig):
     """Settings of ESN; the defaults are its own but for the prompt, which is CPrompt's."""
 
     energy_weight: float = setting(0.1, "strength λ of the pull of the energy to its anchor")
-    anchor: float = setting(-10.0, "energy that every training picture is pulled to")
+    anchor: float = setting(-10.0, "energy that every training image is pulled to")
     beta: float = setting(1.0, "inverse temperature β of the energy in training")
     energy: Energy = setting(
         "released", "sign of the logits in that energy: the released code's, or the paper's"
@@ -66,7 +66,7 @@ class ESN(Method):
 
     def __init__(self, backbone: FrozenViT, config: ESNConfig) -> None:
         super().__init__(backbone, config)
-        self.layers = segments.place(config, backbone)
+        self.layers = token_prompts.place(config, backbone)
         self.prompt = nn.Parameter(torch.zeros(len(self.layers), config.length, backbone.dim))
         self.blocks = TaskAttentionBlocks(backbone.dim, backbone.vit.blocks[0].attn.num_heads)
         self.heads = TaskHeads(backbone.dim, config.head_init)
@@ -78,7 +78,7 @@ class ESN(Method):
         """Add an attention block, whose token starts as the backbone's class token, and a head."""
         super().begin_task(n_classes, rng)
         if self.n_tasks == 1:
-            self.prompt.data.copy_(segments.fresh(self.config, self.backbone, rng))
+            self.prompt.data.copy_(token_prompts.fresh(self.config, self.backbone, rng))
         self.blocks.open(self.backbone.vit.cls_token.flatten(), rng)
         self.heads.open(n_classes, rng)
         new = torch.full((n_classes,), self.n_tasks - 1).to(self.class_task)
@@ -126,7 +126,7 @@ class ESN(Method):
         """From the second task on, let one more temperature vote.
 
         It is the one that gives the current task the highest energy for most of its training
-        pictures, the lowest such one if several do; it may be voting already.
+        images, the lowest such one if several do; it may be voting already.
         """
         if self.n_tasks == 1:
             return
@@ -186,7 +186,7 @@ class TaskAttentionBlocks(nn.Module):
     """The task attention blocks (TAB), one a task, with their task tokens; all at once.
 
     A block is x' = token + proj(attention(norm1([token; x]))) and x' + mlp(norm2(x')), where only
-    the token asks: its query attends to itself and to the picture's tokens x with `n_heads` heads,
+    the token asks: its query attends to itself and to the image's tokens x with `n_heads` heads,
     and the hidden layer of the mlp is D/2 wide. Every tensor has the tasks as its first axis.
     """
 
@@ -228,7 +228,7 @@ class TaskAttentionBlocks(nn.Module):
     def forward(self, x: Tensor, current_only: bool = False) -> Tensor:
         """Features (B, tasks, D) of the tokens x (B, N, D), or (B, 1, D) of the current block.
 
-        The query depends on no picture and the tokens, normalised, on no task. So key and query
+        The query depends on no image and the tokens, normalised, on no task. So key and query
         weights, and norm1's own, are merged into one vector a head, and the value weights are
         applied after pooling: keys and values of N tokens and T tasks are never computed.
         """

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cprompt.backbone import FrozenViT
-from cprompt.methods import segments
 from cprompt.methods.base import Draws, Method, register
-from cprompt.methods.heads import new_head
-from cprompt.methods.segments import SegmentsConfig
+from cprompt.methods.parts import token_prompts
+from cprompt.methods.parts.heads import new_head
+from cprompt.methods.parts.token_prompts import SegmentsConfig
+from cprompt.vit.promptable import FrozenViT
 
 
 @register("finetune", SegmentsConfig)
@@ -24,7 +24,7 @@ class FineTune(Method):
 
     def __init__(self, backbone: FrozenViT, config: SegmentsConfig) -> None:
         super().__init__(backbone, config)
-        self.layers = segments.place(config, backbone)
+        self.layers = token_prompts.place(config, backbone)
         shape = (len(self.layers), config.length, backbone.dim)
         self.prompt = nn.Parameter(torch.zeros(shape))
         self.weight = nn.Parameter(torch.empty(0, backbone.dim))
@@ -34,13 +34,13 @@ class FineTune(Method):
         """Widen the head; prompt and old rows go on being trained."""
         super().begin_task(n_classes, rng)
         if self.n_tasks == 1:
-            self.prompt.data.copy_(segments.fresh(self.config, self.backbone, rng))
+            self.prompt.data.copy_(token_prompts.fresh(self.config, self.backbone, rng))
         weight, bias = new_head(n_classes, self.backbone.dim, rng)
         self.weight = nn.Parameter(torch.cat([self.weight.detach(), weight.to(self.weight)]))
         self.bias = nn.Parameter(torch.cat([self.bias.detach(), bias.to(self.bias)]))
 
     def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """Cross-entropy over all classes seen, on pictures of the current ones only."""
+        """Cross-entropy over all classes seen, on images of the current ones only."""
         with torch.no_grad():
             embedded = self.embed(images)
         return {"ce": F.cross_entropy(self.answer(self.feature(embedded)), targets)}
@@ -49,7 +49,7 @@ class FineTune(Method):
         self, embedded: Tensor, query: Tensor | None = None, task: Tensor | None = None
     ) -> Tensor:
         """h (B, D) under the one prompt."""
-        return segments.prompted_feature(self.backbone, embedded, self.prompt, self.layers)
+        return token_prompts.prompted_feature(self.backbone, embedded, self.prompt, self.layers)
 
     def answer(self, feature: Tensor) -> Tensor:
         """Logits of the one head."""

@@ -9,19 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT, Prompts
-from cprompt.growing import GrowingRows
 from cprompt.methods.base import Batches, Draws, Method, register
-from cprompt.methods.gaussians import (
+from cprompt.methods.parts.gaussians import (
     AlignmentConfig,
     ClassGaussians,
     align,
     replace_rows,
     task_of_class,
 )
-from cprompt.methods.heads import TaskHeads, new_head
+from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.heads import TaskHeads, new_head
 from cprompt.seeds import generator
 from cprompt.settings import check, setting
+from cprompt.vit.promptable import FrozenViT, Prompts
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class HiDe(Method):
 
     Where sources differ: the paper's task-identity layer has an output a task; here, as in the
     released code, a class. The code puts a residual MLP before that layer, trains both on
-    pictures of the task first, and keeps ten k-means centroids with variances of each class; here,
+    images of the task first, and keeps ten k-means centroids with variances of each class; here,
     as in the paper, one linear layer learns from one Gaussian a class alone. An epoch of
     alignment uses every feature drawn, where the code leaves out as many batches as there are new
-    classes. Each picture gets the key and value prefixes of its own prompt; the code mixes those
-    of different pictures by a reshape.
+    classes. Each image gets the key and value prefixes of its own prompt; the code mixes those
+    of different images by a reshape.
     """
 
     config: HiDeConfig
@@ -123,7 +123,7 @@ class HiDe(Method):
     def under(self, prompt: Tensor, embedded: Tensor) -> Tensor:
         """The class token (B, D) under `prompt` (layers, 2, L, D), or (B, …) of these.
 
-        The second axis but the picture's holds key and value prefix, in this order.
+        The second axis but the image's holds key and value prefix, in this order.
         """
         parts = dict(zip(self.layers, prompt.unbind(-4), strict=True))
         prefixes = {at: (part.select(-3, 0), part.select(-3, 1)) for at, part in parts.items()}
@@ -144,7 +144,7 @@ class HiDe(Method):
     def end_task(self, batches: Batches) -> None:
         """Keep both Gaussians of the task's classes, then train both heads on all classes'.
 
-        With one task there is nothing to tell apart, and its head has learnt from pictures.
+        With one task there is nothing to tell apart, and its head has learnt from images.
         """
         n = self.task_sizes[-1]
         plain, prompted = self.plain.moments(n), self.prompted.moments(n)
@@ -181,7 +181,7 @@ class HiDe(Method):
         return task_of_class(self.task_sizes).to(best.device)[best]
 
     def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
-        """The class token (B, D) under each picture's task's prompt."""
+        """The class token (B, D) under each image's task's prompt."""
         prompts = self.prompts.frozen
         if self.prompts.current is not None:
             prompts = torch.cat([prompts, self._ensemble()[None]])

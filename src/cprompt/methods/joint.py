@@ -11,7 +11,7 @@ import torch
 from cprompt.errors import ConfigError
 from cprompt.methods.base import register
 from cprompt.methods.finetune import FineTune
-from cprompt.methods.segments import SegmentsConfig
+from cprompt.methods.parts.token_prompts import SegmentsConfig
 
 
 @register("joint", SegmentsConfig)

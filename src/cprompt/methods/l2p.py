@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cprompt.backbone import FrozenViT, Prompts, Tap
-from cprompt.methods import segments
 from cprompt.methods.base import Draws, Method, register
-from cprompt.methods.heads import ConsistencyConfig, ConsistentHeads
-from cprompt.methods.segments import SegmentsConfig
-from cprompt.selection import orthonormal_rows
+from cprompt.methods.parts import token_prompts
+from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
+from cprompt.methods.parts.keys import orthonormal_rows
+from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
+from cprompt.vit.promptable import FrozenViT, Prompts, Tap
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class QueryKeyConfig(ConsistencyConfig):
         None, "bounds of new prompts and keys; empty: ±1/√D for prompts, orthonormal keys"
     )
     batchwise: bool = setting(
-        False, "all pictures of a batch use the prompts most of them choose; leaks at test"
+        False, "all images of a batch use the prompts most of them choose; leaks at test"
     )
 
     def __post_init__(self) -> None:
@@ -61,9 +61,9 @@ class QueryKeyConfig(ConsistencyConfig):
         """Say what `batchwise` does to test accuracies, where it is on."""
         if self.batchwise:
             warnings.warn(
-                f"{method} with batchwise: a picture's answer depends on its batch. Test pictures "
+                f"{method} with batchwise: an image's answer depends on its batch. Test images "
                 "of one task in one batch tell each other their task, so accuracies are too high; "
-                "set method.batchwise false for numbers that hold for single pictures",
+                "set method.batchwise false for numbers that hold for single images",
                 stacklevel=3,
             )
 
@@ -82,7 +82,7 @@ class L2PConfig(QueryKeyConfig, SegmentsConfig):
     """Settings of L2P; the defaults give it CPrompt's prompt, as the CPrompt paper's tables do."""
 
     pool: int = setting(10, "prompts in the pool")
-    top_n: int = setting(1, "prompts used for a picture")
+    top_n: int = setting(1, "prompts used for an image")
     readout: Literal["cls", "prompts"] = setting(
         "cls", "heads read the class token, or the mean of the prompts' own output tokens"
     )
@@ -99,14 +99,14 @@ class L2PConfig(QueryKeyConfig, SegmentsConfig):
 
 @register("l2p", L2PConfig)
 class L2P(Method):
-    """A pool of prompts that all tasks share; each picture takes those with the nearest keys.
+    """A pool of prompts that all tasks share; each image takes those with the nearest keys.
 
     The pool is (M, segments, length, D), with one key a prompt. Nothing in it is ever frozen, so
-    every task trains whatever prompts its pictures choose; only the heads are one a task. The
+    every task trains whatever prompts its images choose; only the heads are one a task. The
     chosen prompts stand one after another, segment by segment, in the token sequence.
 
     Prompt consistency: the paper has no word on what it means without a prompt a task. Here each
-    picture draws as many prompts from the pool as it would choose, all equally likely and none
+    image draws as many prompts from the pool as it would choose, all equally likely and none
     twice; the task's head learns under these, the auxiliary head under the chosen ones. As the
     whole pool is trainable, both losses train prompts. Classifier consistency shows the old heads
     the feature under the chosen prompts.
@@ -118,7 +118,7 @@ class L2P(Method):
     def __init__(self, backbone: FrozenViT, config: L2PConfig) -> None:
         super().__init__(backbone, config)
         config.warn_if_batchwise(self.name)
-        self.layers = segments.place(config, backbone)
+        self.layers = token_prompts.place(config, backbone)
         shape = (config.pool, len(self.layers), config.length, backbone.dim)
         self.pool = nn.Parameter(torch.zeros(shape))
         self.keys = nn.Parameter(torch.zeros(config.pool, backbone.dim))
@@ -146,7 +146,7 @@ class L2P(Method):
         return F.cosine_similarity(query[:, None], self.keys, dim=-1)
 
     def select(self, similarity: Tensor) -> Tensor:
-        """The prompts (B, N) of each picture, given its similarities (B, M) to all keys."""
+        """The prompts (B, N) of each image, given its similarities (B, M) to all keys."""
         chosen = similarity.topk(self.config.top_n).indices
         if self.config.batchwise:
             winners = vote(chosen, self.config.pool, self.config.top_n)
@@ -154,7 +154,7 @@ class L2P(Method):
         return chosen
 
     def prompted(self, embedded: Tensor, prompts: Tensor) -> Tensor:
-        """h (B, D) under the pool's `prompts` (B, N) of each picture."""
+        """h (B, D) under the pool's `prompts` (B, N) of each image."""
         # A look-up whose gradient, unlike that of indexing, is added up in a fixed order.
         rows = F.embedding(prompts, self.pool.flatten(1))
         by_segment = rows.view(*prompts.shape, *self.pool.shape[1:]).transpose(1, 2)
@@ -169,7 +169,7 @@ class L2P(Method):
         return answers.mean(1)
 
     def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """With pcl, N different `prompts` (B, N) for each picture, every set equally likely."""
+        """With pcl, N different `prompts` (B, N) for each image, every set equally likely."""
         draws = self.heads.draw(pictures, rng)
         if self.config.pcl:
             order = torch.rand(pictures, self.config.pool, generator=rng).argsort(1)
@@ -180,7 +180,7 @@ class L2P(Method):
         """`ce`, `pull` and, as far as switched on, `aux` and `ccl`.
 
         `ce` is over the classes of the current task. `pull` is 1 - cos(q, k), summed over the
-        keys of a picture's prompts and averaged over the batch; it alone trains the keys.
+        keys of an image's prompts and averaged over the batch; it alone trains the keys.
         """
         with torch.no_grad():
             embedded = self.embed(images)

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.backbone import FrozenViT, PromptableViT
 from cprompt.methods.base import Batches, Draws, Method, register
-from cprompt.methods.gaussians import AlignmentConfig, ClassGaussians, align, task_of_class
-from cprompt.methods.heads import TaskHeads
+from cprompt.methods.parts.gaussians import AlignmentConfig, ClassGaussians, align, task_of_class
+from cprompt.methods.parts.heads import TaskHeads
 from cprompt.seeds import generator
 from cprompt.settings import check, setting
+from cprompt.vit.promptable import FrozenViT, PromptableViT
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class SLCAConfig(AlignmentConfig):
 class SLCA(Method):
     """The whole backbone fine-tuned slowly; heads aligned on Gaussians of all classes.
 
-    What is trained is a copy of the backbone, by one pass per picture and a learning rate a
+    What is trained is a copy of the backbone, by one pass per image and a learning rate a
     hundredth of the heads'. Each task trains a head of its own by cross-entropy over its own
     classes. After the task, `aligned`, one head over all classes, is trained from the task heads
-    on drawn features; pictures are answered by it. The next task goes on from the task heads as
+    on drawn features; images are answered by it. The next task goes on from the task heads as
     they were before alignment, as in the released code. Statistics of old classes are not
     corrected for the drift of the features.
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from cprompt.errors import ConfigError
-from cprompt.metrics import Floats
 from cprompt.report import numbers
 from cprompt.report.definitions import DEFINITIONS
 from cprompt.report.runs import Run
@@ -28,7 +27,8 @@ from cprompt.report.series import (
 )
 from cprompt.report.tables import DASH, Grid, Value, ours
 from cprompt.report.terminal import LABELS
-from cprompt.tables import Cell
+from cprompt.research.metrics import Floats
+from cprompt.research.tables import Cell
 
 HEADINGS = LABELS | {name: heading for name, (heading, _) in DEFINITIONS.items()}
 """Metrics by name; short where a report has a heading for them."""
@@ -60,7 +60,7 @@ class Compared:
     """One number of A and of B, each over all its finished runs, and the test over the pairs.
 
     name: a metric's, as in `Record.summary`, or `task 1` and so on. Without pairs
-    `test.difference` is that of the means. pictures: test pictures of A and of B where the number
+    `test.difference` is that of the means. images: test images of A and of B where the number
     is a task's.
     """
 
@@ -68,7 +68,7 @@ class Compared:
     a: Cell
     b: Cell
     test: PairedTest | None
-    pictures: tuple[str, str] | None = None
+    images: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def _compared(
     name: str,
     sides: Sequence[Sequence[float | None]],
     pairs: Sequence[tuple[float | None, float | None]],
-    pictures: tuple[str, str] | None = None,
+    images: tuple[str, str] | None = None,
 ) -> Compared:
     one, two = (numbers.cell([v for v in values if v is not None]) for values in sides)
     both = [(x, y) for x, y in pairs if x is not None and y is not None]
@@ -278,7 +278,7 @@ def _compared(
         test = paired_test([x for x, _ in both], [y for _, y in both])
     elif one.mean is not None and two.mean is not None:
         test = PairedTest(0, two.mean - one.mean)
-    return Compared(name, one, two, test, pictures)
+    return Compared(name, one, two, test, images)
 
 
 def _tasks(sides: Sequence[Sequence[Run]], pairs: Sequence[tuple[Run, Run]]) -> list[Compared]:
@@ -326,10 +326,10 @@ def grids(found: Comparison) -> list[Grid]:
     tables.append(Grid("Metrics in %, mean±std", ("", *both), metrics))
     if found.tasks:
         tasks = tuple(
-            (c.name, *(c.pictures or (DASH, DASH)), ours(c.a), ours(c.b), *_test_texts(c.test))
+            (c.name, *(c.images or (DASH, DASH)), ours(c.a), ours(c.b), *_test_texts(c.test))
             for c in found.tasks
         )
-        head = ("", "pictures A", "pictures B", *both)
+        head = ("", "images A", "pictures B", *both)
         tables.append(Grid("Accuracy at the end by task in %", head, tasks))
     return tables
 
@@ -368,7 +368,7 @@ def to_csv(found: Comparison) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     sides = ("a", "a std", "a runs", "b", "b std", "b runs")
     test = ("difference", "low", "high", "p t", "p exact", "pairs")
-    writer.writerow(["kind", "name", *sides, *test, "a pictures", "b pictures"])
+    writer.writerow(["kind", "name", *sides, *test, "an images", "b pictures"])
     for kind, lines in (("setting", found.settings), ("environment", found.environment)):
         for name, x, y in lines:
             writer.writerow([kind, name, _text(x), "", "", _text(y), *[""] * 10])
@@ -377,7 +377,7 @@ def to_csv(found: Comparison) -> str:
             t = c.test
             values = [t.difference, t.low, t.high, t.p_t, t.p_exact, t.pairs] if t else [None] * 6
             cells = [c.a.mean, c.a.std, c.a.runs, c.b.mean, c.b.std, c.b.runs]
-            writer.writerow([kind, c.name, *cells, *values, *(c.pictures or ("", ""))])
+            writer.writerow([kind, c.name, *cells, *values, *(c.images or ("", ""))])
     return buffer.getvalue()
 
 

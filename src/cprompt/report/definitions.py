@@ -5,7 +5,7 @@ from __future__ import annotations
 DEFINITIONS: dict[str, tuple[str, str]] = {
     "last_accuracy": (
         "Last-acc",
-        "Right answers among the test pictures of all classes, after the last task, in percent.",
+        "Right answers among the test images of all classes, after the last task, in percent.",
     ),
     "average_accuracy": (
         "Avg-acc",
@@ -35,15 +35,15 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
     ),
     "selection_accuracy": (
         "Picked right",
-        "How often the prompt of a picture's own task was picked, at the end.",
+        "How often the prompt of an image's own task was picked, at the end.",
     ),
     "last_accuracy_given": (
         "Last, right prompt",
-        "Last-acc if every picture is told which task's prompt to use.",
+        "Last-acc if every image is told which task's prompt to use.",
     ),
     "average_accuracy_given": (
         "Avg, right prompt",
-        "Avg-acc if every picture is told which task's prompt to use.",
+        "Avg-acc if every image is told which task's prompt to use.",
     ),
     "last_accuracy_first": (
         "Last, first prompt",
@@ -54,4 +54,4 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
         "Avg-acc on the tasks after the first if the first task's prompt answers everything.",
     ),
 }
-"""Heading and meaning by the metric's name in `cprompt.metrics` and `Record.summary`."""
+"""Heading and meaning by the metric's name in `cprompt.research.metrics` and `Record.summary`."""

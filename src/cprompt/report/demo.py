@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from cprompt import metrics
-from cprompt.record import Record
+from cprompt.methods.registry import METHODS
 from cprompt.report import figures, html
-from cprompt.report.series import NAMES
+from cprompt.research import metrics
+from cprompt.research.record import Record
 
 
 @dataclass(frozen=True)
 class Example:
-    """A test picture, its class, the task it came in, and what each method says after the last."""
+    """A test image, its class, the task it came in, and what each method says after the last."""
 
     image: Image.Image
     task: int
@@ -37,9 +37,9 @@ def demo_page(records: Mapping[str, Record], examples: Sequence[Example], second
             html.text("h1", "A classifier that keeps learning"),
             html.text(
                 "p",
-                f"{stream.n_classes} classes of drawn pictures arrive in {stream.n_tasks} batches. "
-                "Each batch is learnt without looking at any picture of an earlier one. Both "
-                "learners see the same pictures in the same order through the same frozen "
+                f"{stream.n_classes} classes of drawn images arrive in {stream.n_tasks} batches. "
+                "Each batch is learnt without looking at any image of an earlier one. Both "
+                "learners see the same images in the same order through the same frozen "
                 "vision transformer; only what they do about the old classes differs.",
             ),
             html.row(
@@ -58,15 +58,15 @@ def demo_page(records: Mapping[str, Record], examples: Sequence[Example], second
             html.row(
                 html.figure(
                     figures.to_svg(
-                        figures.accuracy_curves({NAMES[n]: [r] for n, r in records.items()})
+                        figures.accuracy_curves({METHODS.title(n): [r] for n, r in records.items()})
                     ),
-                    "Accuracy over the test pictures of all classes seen so far.",
+                    "Accuracy over the test images of all classes seen so far.",
                 )
             ),
             html.text("h2", "What is remembered"),
             html.text(
                 "p",
-                "A row is a moment, a column a batch: the accuracy on that batch's test pictures "
+                "A row is a moment, a column a batch: the accuracy on that batch's test images "
                 "after learning up to that row, in percent. Read down a column to see a batch "
                 "being forgotten.",
             ),
@@ -77,26 +77,26 @@ def demo_page(records: Mapping[str, Record], examples: Sequence[Example], second
             html.text("h2", "Which prompt answered"),
             html.text(
                 "p",
-                "CPrompt keeps one small prompt a batch. For a new picture it picks the prompt by "
+                "CPrompt keeps one small prompt a batch. For a new image it picks the prompt by "
                 f"the nearest class key; at the end it picks the right one for {picked:.0f} % of "
-                "the test pictures. A wrong prompt need not mean a wrong answer: the heads were "
+                "the test images. A wrong prompt need not mean a wrong answer: the heads were "
                 "trained under other batches' prompts too.",
             ),
             html.row(
                 html.figure(
                     figures.to_svg(figures.prompt_picks(ours)),
-                    "Of each batch's test pictures, the percentage answered with each prompt.",
+                    "Of each batch's test images, the percentage answered with each prompt.",
                 )
             ),
-            html.text("h2", "Some test pictures, at the end"),
+            html.text("h2", "Some test images, at the end"),
             html.text("p", "A column is a batch. ✓ right, ✗ wrong, after the last batch."),
             _strip(examples, stream.n_tasks),
             "<footer>"
             + html.text(
                 "p",
                 f"Backbone {backbone['name']} ({backbone['fingerprint'][:12]}), seeds "
-                f"{_seeds(ours)}, {ours.pictures['train']} training and {ours.pictures['test']} "
-                f"test pictures, {seconds:.0f} s on {ours.environment['cpu']} with "
+                f"{_seeds(ours)}, {ours.images['train']} training and {ours.images['test']} "
+                f"test images, {seconds:.0f} s on {ours.environment['cpu']} with "
                 f"{ours.environment['cpu_count']} cores, torch {ours.environment['torch']}, "
                 f"cprompt {ours.environment['cprompt']}.",
             )
@@ -116,13 +116,13 @@ def _seeds(record: Record) -> str:
 
 
 def _strip(examples: Sequence[Example], n_tasks: int) -> str:
-    """Pictures in columns, one a batch; as many of each batch."""
+    """Images in columns, one a batch; as many of each batch."""
     layout = (
         f"grid-template-columns: repeat({n_tasks}, minmax(7rem, 1fr)); "
         f"grid-template-rows: repeat({len(examples) // n_tasks}, auto)"
     )
-    pictures = "".join(_example(e) for e in examples)
-    return f'<div class="strip" style="{layout}">{pictures}</div>'
+    images = "".join(_example(e) for e in examples)
+    return f'<div class="strip" style="{layout}">{images}</div>'
 
 
 def _example(example: Example) -> str:
@@ -130,5 +130,5 @@ def _example(example: Example) -> str:
     for name, answer in example.answers.items():
         right = answer == example.truth
         mark = "✓" if right else "✗"
-        lines.append((f"{mark} {NAMES[name]}: {answer}", "right" if right else "wrong"))
-    return html.picture(example.image.resize((128, 128), Image.Resampling.NEAREST), lines)
+        lines.append((f"{mark} {METHODS.title(name)}: {answer}", "right" if right else "wrong"))
+    return html.image(example.image.resize((128, 128), Image.Resampling.NEAREST), lines)

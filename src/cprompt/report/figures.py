@@ -20,9 +20,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cprompt.metrics import Floats, seen_accuracy
-from cprompt.record import Record
 from cprompt.report import numbers
+from cprompt.research.metrics import Floats, seen_accuracy
+from cprompt.research.record import Record
 
 # Okabe and Ito's colours, which people with any common colour blindness can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#777777")
@@ -150,14 +150,14 @@ def accuracy_heatmaps(series: Series) -> Figure:
 
 
 def prompt_picks(record: Record) -> Figure:
-    """After the last task: of each task's test pictures, the share answered by each prompt."""
+    """After the last task: of each task's test images, the share answered by each prompt."""
     found = numbers.pick_shares([record])
     assert found is not None
     shares, _ = found
     figure, axes = _new(0.52 * len(shares) + 1.2, 0.42 * len(shares) + 1.0)
     _cells(axes, shares, 9)
     axes.set_xlabel("answered with the prompt of task")
-    axes.set_ylabel("pictures of task")
+    axes.set_ylabel("images of task")
     return figure
 
 
@@ -168,7 +168,7 @@ def prompt_pick_maps(series: Series) -> Figure:
         found = numbers.pick_shares(records)
         if found is not None:
             panels[f"{label}\npicked right {found[1]:.1f} %"] = found[0]
-    return _heatmaps(panels, "answered with the prompt of task", "pictures of task", "pictures, %")
+    return _heatmaps(panels, "answered with the prompt of task", "images of task", "images, %")
 
 
 # --- tasks and classes --------------------------------------------------------------------------

@@ -58,11 +58,11 @@ summary { cursor: pointer; color: var(--soft); font-size: .92rem; }
   figure svg { max-width: 44rem; } }
 @media print { nav { display: none; } figure { break-inside: avoid; } }
 .strip { display: grid; grid-auto-flow: column; gap: .8rem; overflow-x: auto; }
-.picture { border: 1px solid var(--line); border-radius: .5rem; overflow: hidden;
+.image { border: 1px solid var(--line); border-radius: .5rem; overflow: hidden;
   background: var(--card); font-size: .82rem; line-height: 1.35; }
-.picture img { display: block; width: 100%; image-rendering: pixelated; }
-.picture div { padding: .1rem .55rem; overflow-wrap: anywhere; }
-.picture div:last-child { padding-bottom: .5rem; }
+.image img { display: block; width: 100%; image-rendering: pixelated; }
+.image div { padding: .1rem .55rem; overflow-wrap: anywhere; }
+.image div:last-child { padding-bottom: .5rem; }
 .right { color: var(--right); } .wrong { color: var(--wrong); }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: .6rem;
   padding: .8rem 1rem; overflow-x: auto; }
@@ -164,11 +164,11 @@ def contents(entries: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]) -> s
     return f'<nav aria-label="Contents"><ul>{items}</ul></nav>'
 
 
-def picture(image: Image.Image, lines: Sequence[tuple[str, str]]) -> str:
-    """A picture with lines of (text, class) below; classes `right` and `wrong` have colours."""
+def image(image: Image.Image, lines: Sequence[tuple[str, str]]) -> str:
+    """An image with lines of (text, class) below; classes `right` and `wrong` have colours."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     data = base64.b64encode(buffer.getvalue()).decode()
     below = "".join(text("div", line, kind) for line, kind in lines)
     alt = html.escape("; ".join(line for line, _ in lines), quote=True)
-    return f'<div class="picture"><img alt="{alt}" src="data:image/png;base64,{data}">{below}</div>'
+    return f'<div class="image"><img alt="{alt}" src="data:image/png;base64,{data}">{below}</div>'

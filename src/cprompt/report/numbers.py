@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cprompt import metrics
-from cprompt.evaluation import selection_accuracy
-from cprompt.metrics import Floats, mean_std
-from cprompt.record import Record
 from cprompt.report.series import hardware_of
-from cprompt.tables import Cell
+from cprompt.research import metrics
+from cprompt.research.evaluation import selection_accuracy
+from cprompt.research.metrics import Floats, mean_std
+from cprompt.research.record import Record
+from cprompt.research.tables import Cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def forgetting_by_task(records: Sequence[Record]) -> TaskForgetting:
 
 
 def pick_shares(records: Sequence[Record]) -> tuple[Floats, float] | None:
-    """After the last task: share of task j's pictures answered by prompt i, (tasks, tasks), and
+    """After the last task: share of task j's images answered by prompt i, (tasks, tasks), and
     how often the right one was picked; percent, means over runs. None where nothing is selected.
     """
     last = [r.rows[-1] for r in records]
@@ -87,7 +87,7 @@ def pick_shares(records: Sequence[Record]) -> tuple[Floats, float] | None:
 def class_accuracy_by_task(record: Record) -> list[Floats]:
     """At the end, in percent: the accuracies of each task's classes, best first.
 
-    A class without test pictures has none and is left out.
+    A class without test images has none and is left out.
     """
     row = record.rows[-1]
     count = np.asarray(row.count, dtype=np.float64)
@@ -106,26 +106,26 @@ class ClassAccuracy:
 
     name: str
     right: int
-    pictures: int
+    images: int
 
     @property
     def percent(self) -> float:
-        """Of the pictures, those answered right."""
-        return 100 * self.right / self.pictures
+        """Of the images, those answered right."""
+        return 100 * self.right / self.images
 
 
 def classes_by_accuracy(records: Sequence[Record]) -> list[ClassAccuracy]:
-    """Every class that was seen and has test pictures, best first; equals in order of label."""
+    """Every class that was seen and has test images, best first; equals in order of label."""
     right = np.zeros(len(records[0].classes), dtype=np.int64)
-    pictures = np.zeros_like(right)
+    images = np.zeros_like(right)
     for record in records:
         row = record.rows[-1]
         labels = np.asarray(record.stream.order[: len(row.count)])
         right[labels] += row.correct["selected"]
-        pictures[labels] += row.count
+        images[labels] += row.count
     found = [
         ClassAccuracy(name, int(r), int(n))
-        for name, r, n in zip(records[0].classes, right, pictures, strict=True)
+        for name, r, n in zip(records[0].classes, right, images, strict=True)
         if n
     ]
     return sorted(found, key=lambda one: -one.percent)
@@ -184,9 +184,9 @@ def loss_curves(records: Sequence[Record], most: int = 300) -> LossCurves | None
 class Cost:
     """What a run of the series took; what no record says is left out.
 
-    seconds: means, by part; `training` without the part spent `waiting` for pictures. memory:
+    seconds: means, by part; `training` without the part spent `waiting` for images. memory:
     largest peak of all runs, in bytes. passes: through the backbone over the whole stream, for one
-    test picture, means.
+    test image, means.
     """
 
     seconds: dict[str, float]
@@ -205,9 +205,9 @@ def cost(records: Sequence[Record]) -> Cost:
             seconds["training"] -= seconds.get("waiting", 0.0)
         apart.append(seconds)
     passes = [
-        {kind: n / r.pictures["test"] for kind, n in r.test_passes.items()}
+        {kind: n / r.images["test"] for kind, n in r.test_passes.items()}
         for r in records
-        if r.pictures.get("test")
+        if r.images.get("test")
     ]
     return Cost(
         seconds=_means(apart),
@@ -243,6 +243,6 @@ def summary_cells(records: Sequence[Record]) -> dict[str, Cell]:
 
 
 def end_by_task(record: Record) -> tuple[Floats, NDArray[np.int64]]:
-    """a[t,j] in percent and the number of test pictures, each (tasks,), after the last task."""
+    """a[t,j] in percent and the number of test images, each (tasks,), after the last task."""
     matrix = record.matrix()
     return metrics.accuracy_matrix(matrix)[-1], matrix.count

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
 
-from cprompt.record import Record
 from cprompt.report import figures, html, numbers
 from cprompt.report.definitions import DEFINITIONS
 from cprompt.report.runs import Run
@@ -21,6 +20,7 @@ from cprompt.report.series import (
     seeds_of,
 )
 from cprompt.report.tables import Grid, Value
+from cprompt.research.record import Record
 
 NAMED_CLASSES = 5
 """So many best and so many worst classes are named for each series."""
@@ -165,7 +165,7 @@ class _Part:
         self._heading(
             "accuracy",
             "Accuracy as classes arrive",
-            "After each task, all test pictures of all classes seen so far are answered anew. "
+            "After each task, all test images of all classes seen so far are answered anew. "
             "A learner that forgets nothing stays up while the question gets harder.",
         )
         series = {s.label: [run.record for run in s.runs if run.record.rows] for s in self.shown}
@@ -189,7 +189,7 @@ class _Part:
         self._heading(
             "matrix",
             "Accuracy by task",
-            "A row is a moment, a column a task: accuracy on that task's test pictures, among "
+            "A row is a moment, a column a task: accuracy on that task's test images, among "
             "all classes seen by then. Read down a column to see a task being forgotten.",
         )
         series = figures.of_tasks(self.records)
@@ -227,7 +227,7 @@ class _Part:
         self._heading(
             "prompts",
             "Which prompt answered",
-            "These methods keep prompts for each task and must pick one for a picture whose task "
+            "These methods keep prompts for each task and must pick one for an image whose task "
             "they are not told. The diagonal is the right choice; a wrong prompt need not mean a "
             "wrong answer.",
         )
@@ -235,10 +235,10 @@ class _Part:
             "prompts",
             figures.prompt_pick_maps,
             series,
-            "After the last task: of each task's test pictures (row), the percentage answered "
+            "After the last task: of each task's test images (row), the percentage answered "
             "with each task's prompt (column). Means over runs.",
             self._runs_of(series),
-            f"Heat maps of the prompts picked for each task's pictures: {', '.join(series)}",
+            f"Heat maps of the prompts picked for each task's images: {', '.join(series)}",
         )
 
     def _classes(self) -> None:
@@ -267,7 +267,7 @@ class _Part:
         head, *rows = class_lines(self.records)
         table = html.table(head, rows, len(head))
         self.body.append(html.wide(table, "Best and worst classes", "names"))
-        text = "Right answers at the end, over the test pictures of all runs of a series together."
+        text = "Right answers at the end, over the test images of all runs of a series together."
         self.body.append(html.text("p", text, "soft"))
 
     def _losses(self) -> None:
@@ -304,7 +304,7 @@ class _Part:
                 figures.costs,
                 self.records,
                 "Wall-clock seconds by part, mean over runs; waiting is the part of training "
-                "spent waiting for pictures. Memory: largest peak of all runs, of the process "
+                "spent waiting for images. Memory: largest peak of all runs, of the process "
                 "and of the GPU.",
                 self._runs_of(self.records),
                 f"Bars of time, memory and parameters: {', '.join(self.records)}",
@@ -391,11 +391,11 @@ def task_grid(series: Mapping[str, Sequence[Record]]) -> Grid:
 def class_grid(series: Mapping[str, Sequence[Record]]) -> Grid:
     """Every class of every series at the end, best first."""
     rows = tuple(
-        (label, one.name, one.percent, one.pictures)
+        (label, one.name, one.percent, one.images)
         for label, records in series.items()
         for one in numbers.classes_by_accuracy(records)
     )
-    notes = ("Right answers at the end and test pictures, of all runs of the series together.",)
+    notes = ("Right answers at the end and test images, of all runs of the series together.",)
     return Grid("Accuracy by class", ("", "class", "%", "pictures"), rows, notes, texts=2)
 
 
@@ -413,7 +413,7 @@ def class_lines(series: Mapping[str, Sequence[Record]]) -> list[list[str]]:
 
 
 def cost_grid(series: Mapping[str, Sequence[Record]]) -> Grid:
-    """Seconds by part, peak memory, parameters, passes a test picture and the machine."""
+    """Seconds by part, peak memory, parameters, passes a test image and the machine."""
     found = {label: numbers.cost(records) for label, records in series.items()}
     parts = list(dict.fromkeys(part for c in found.values() for part in c.seconds))
     kinds = list(dict.fromkeys(kind for c in found.values() for kind in c.passes))
@@ -444,8 +444,8 @@ def cost_grid(series: Mapping[str, Sequence[Record]]) -> Grid:
         *(f"{kind} passes" for kind in kinds),
     )
     notes = (
-        "Seconds: mean wall-clock of a run; training without waiting for pictures. Passes: through "
-        "the backbone, for one test picture over the whole stream.",
+        "Seconds: mean wall-clock of a run; training without waiting for images. Passes: through "
+        "the backbone, for one test image over the whole stream.",
     )
     return Grid("Cost", head, tuple(rows), notes, texts=2)
 
@@ -473,8 +473,8 @@ def run_grid(section: Section) -> Grid:
                     hardware_of(record),
                     summary.get("last_accuracy"),
                     summary.get("average_accuracy"),
-                    record.pictures.get("train"),
-                    record.pictures.get("test"),
+                    record.images.get("train"),
+                    record.images.get("test"),
                 )
             )
     head = (
@@ -490,7 +490,7 @@ def run_grid(section: Section) -> Grid:
         "hardware",
         "Last-acc",
         "Avg-acc",
-        "train pictures",
-        "test pictures",
+        "train images",
+        "test images",
     )
     return Grid(f"Runs of {section.title}", head, tuple(rows), texts=10)

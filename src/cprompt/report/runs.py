@@ -12,7 +12,7 @@ from typing import Any
 
 from cprompt.errors import CheckpointError
 from cprompt.files import read_json
-from cprompt.record import FILE, FORMAT, Record, load_record
+from cprompt.research.record import FILE, FORMAT, Record, load_record
 
 
 @dataclass(frozen=True, eq=False)

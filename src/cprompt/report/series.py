@@ -11,14 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from cprompt.config import config_from_dict, flatten, resolve, what_counts
 from cprompt.errors import ConfigError
-from cprompt.record import Record
+from cprompt.methods.registry import METHODS
 from cprompt.report.runs import Run
-from cprompt.resources import LABELS
-
-NAMES = {**LABELS, "joint": "Joint"}
-"""Methods as the papers write them, in the order in which they are shown."""
+from cprompt.research.config import config_from_dict, flatten, resolve, what_counts
+from cprompt.research.record import Record
 
 METHOD = "method.name"
 
@@ -148,7 +145,7 @@ def _series(runs: Sequence[Run]) -> tuple[Series, ...]:
     by_method: dict[str, list[tuple[dict[str, Any], list[Run]]]] = {}
     for _, (settings, members) in sorted(groups.items()):
         by_method.setdefault(method_of(members[0].record), []).append((settings, members))
-    order = list(NAMES)
+    order = list(METHODS)
     found = []
     for method in sorted(by_method, key=lambda m: (order.index(m) if m in order else 99, m)):
         alike = by_method[method]
@@ -161,7 +158,7 @@ def _series(runs: Sequence[Run]) -> tuple[Series, ...]:
 
 def _labels(method: str, alike: Sequence[tuple[Mapping[str, Any], Record]]) -> list[str]:
     """One label for each of a method's settings: no longer than needed to tell them apart."""
-    name = NAMES.get(method, method)
+    name = METHODS.title(method)
     flavours = [record.config.get("flavour") for _, record in alike]
     labels = []
     for (settings, record), flavour in zip(alike, flavours, strict=True):

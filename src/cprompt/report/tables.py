@@ -13,7 +13,7 @@ import rich.console
 import rich.table
 from rich.text import Text
 
-from cprompt.tables import Cell, Table
+from cprompt.research.tables import Cell, Table
 
 DASH = "–"
 

@@ -6,8 +6,8 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from cprompt import metrics
-from cprompt.record import Record
+from cprompt.research import metrics
+from cprompt.research.record import Record
 
 LABELS = {
     "last_accuracy": "Last-acc",

@@ -21,7 +21,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import cprompt
-from cprompt.classifier import ContinualClassifier, Explanation
+from cprompt.classifier.classifier import ContinualClassifier, Explanation
+from cprompt.classifier.photo_sources import DETAIL, shrunk
 from cprompt.errors import CPromptError, DataError
 from cprompt.serve import bodies, page
 from cprompt.serve.config import Limits, ServeConfig
@@ -52,11 +53,10 @@ from cprompt.serve.uploads import (
     ClassFolder,
     Deadline,
     Upload,
-    check_picture,
+    check_image,
     client_text,
-    decode_picture,
+    decode_upload,
 )
-from cprompt.sources import DETAIL, shrunk
 
 WhichFolder = Annotated[
     ClassFolder | None,
@@ -192,7 +192,7 @@ def _routes(service: Service, token: str | None) -> APIRouter:
     @router.post(
         "/v1/predict",
         tags=["predict"],
-        openapi_extra=bodies.PICTURES,
+        openapi_extra=bodies.IMAGES,
         responses=_errors(400, 409, 413, 415, 422, 503),
     )
     async def predict(
@@ -202,19 +202,19 @@ def _routes(service: Service, token: str | None) -> APIRouter:
             bool, Query(description="add the nearest class keys and the score")
         ] = False,
     ) -> Predictions:
-        """Classify one or many pictures."""
+        """Classify one or many images."""
         if not service.current.classes_:
             raise RequestError(409, "no_classes", "the model has learnt nothing yet")
         with service.batcher.admission(), _time_limit(limits.request_seconds):
-            async with bodies.pictures(request, limits) as files:
+            async with bodies.sent_images(request, limits) as files:
                 names = [name for _, name in files]
                 side = DETAIL * service.input_side
                 size = await service.in_decoder(_size_in_memory, files, side, limits)
                 async with service.decoded.taking(min(size, limits.max_decoded)):
-                    pictures = await asyncio.gather(
+                    images = await asyncio.gather(
                         *(service.in_decoder(_decode, f, name, side) for f, name in files)
                     )
-                    answered = await service.batcher.submit(pictures)
+                    answered = await service.batcher.submit(images)
         return Predictions(
             model=answered.model,
             predictions=[
@@ -315,15 +315,15 @@ def _routes(service: Service, token: str | None) -> APIRouter:
 
 
 def _decode(file: BinaryIO, name: str, side: int) -> Image.Image:
-    """The picture as the classifier would shrink it anyway, so that less waits in memory."""
-    return shrunk(decode_picture(file, name), side)
+    """The image as the classifier would shrink it anyway, so that less waits in memory."""
+    return shrunk(decode_upload(file, name), side)
 
 
 def _size_in_memory(files: list[bodies.Named], side: int, limits: Limits) -> int:
-    """Check the pictures' headers; the pixels that they will have once decoded and shrunk."""
+    """Check the images' headers; the pixels that they will have once decoded and shrunk."""
     pixels = 0
     for file, name in files:
-        size = check_picture(file, name, limits)
+        size = check_image(file, name, limits)
         scale = min(1.0, side / min(size))
         pixels += round(size[0] * scale) * round(size[1] * scale)
     return pixels

@@ -18,7 +18,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Answered(Generic[A]):
-    """The answers to one request's pictures, all by the same version of the model."""
+    """The answers to one request's images, all by the same version of the model."""
 
     model: str
     answers: list[A]
@@ -26,15 +26,15 @@ class Answered(Generic[A]):
 
 @dataclass
 class _Waiting(Generic[P, A]):
-    pictures: list[P]
+    images: list[P]
     future: asyncio.Future[Answered[A]]
 
 
 class Batcher(Generic[P, A]):
-    """Collects the pictures of concurrent requests and has them answered together.
+    """Collects the images of concurrent requests and has them answered together.
 
-    `begin` gives the present version of the model as a function of at most `max_batch` pictures.
-    Both are called in one thread, never twice at the same time. All pictures of a request go to
+    `begin` gives the present version of the model as a function of at most `max_batch` images.
+    Both are called in one thread, never twice at the same time. All images of a request go to
     the same version, even if they are more than `max_batch`.
     """
 
@@ -45,9 +45,9 @@ class Batcher(Generic[P, A]):
         max_batch: int,
         max_waiting: int,
         seconds: float,
-        on_pass: Callable[[int], None] = lambda pictures: None,
+        on_pass: Callable[[int], None] = lambda images: None,
     ) -> None:
-        """`on_pass` is told how many pictures each pass answers."""
+        """`on_pass` is told how many images each pass answers."""
         self._begin = begin
         self._max_batch = max_batch
         self._max_waiting = max_waiting
@@ -82,11 +82,9 @@ class Batcher(Generic[P, A]):
         finally:
             self._admitted -= 1
 
-    async def submit(self, pictures: Sequence[P]) -> Answered[A]:
-        """The answers to a request's pictures, in their order."""
-        waiting: _Waiting[P, A] = _Waiting(
-            list(pictures), asyncio.get_running_loop().create_future()
-        )
+    async def submit(self, images: Sequence[P]) -> Answered[A]:
+        """The answers to a request's images, in their order."""
+        waiting: _Waiting[P, A] = _Waiting(list(images), asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._arrived.set()
         if self._count() >= self._max_batch:
@@ -119,8 +117,8 @@ class Batcher(Generic[P, A]):
             self._under_way = batch = self._take()
             if not batch:
                 continue
-            pictures = [waiting.pictures for waiting in batch]
-            results = await loop.run_in_executor(self._thread, self._pass, pictures)
+            images = [waiting.images for waiting in batch]
+            results = await loop.run_in_executor(self._thread, self._pass, images)
             for waiting, result in zip(batch, results, strict=True):
                 if waiting.future.done():  # its client has gone, or its time is up
                     continue
@@ -134,12 +132,12 @@ class Batcher(Generic[P, A]):
         batch: list[_Waiting[P, A]] = []
         size = 0
         while self._waiting and (
-            not batch or size + len(self._waiting[0].pictures) <= self._max_batch
+            not batch or size + len(self._waiting[0].images) <= self._max_batch
         ):
             waiting = self._waiting.popleft()
             if not waiting.future.done():
                 batch.append(waiting)
-                size += len(waiting.pictures)
+                size += len(waiting.images)
         if not self._waiting:
             self._arrived.clear()
         if self._count() < self._max_batch:
@@ -147,7 +145,7 @@ class Batcher(Generic[P, A]):
         return batch
 
     def _count(self) -> int:
-        return sum(len(waiting.pictures) for waiting in self._waiting)
+        return sum(len(waiting.images) for waiting in self._waiting)
 
     def _pass(self, requests: list[list[P]]) -> list[Answered[A] | Exception]:
         """Answer requests together; where that fails, each alone, so that one cannot spoil others'.
@@ -156,18 +154,18 @@ class Batcher(Generic[P, A]):
         """
         try:
             answer = self._begin()
-            joined = self._answer(answer, [p for pictures in requests for p in pictures])
+            joined = self._answer(answer, [p for images in requests for p in images])
         except Exception as error:
             if len(requests) == 1:
                 return [error]
-            return [self._pass([pictures])[0] for pictures in requests]
+            return [self._pass([images])[0] for images in requests]
         rest = iter(joined.answers)
-        return [Answered(joined.model, [next(rest) for _ in pictures]) for pictures in requests]
+        return [Answered(joined.model, [next(rest) for _ in images]) for images in requests]
 
-    def _answer(self, answer: Callable[[list[P]], Answered[A]], pictures: list[P]) -> Answered[A]:
+    def _answer(self, answer: Callable[[list[P]], Answered[A]], images: list[P]) -> Answered[A]:
         parts: list[Answered[A]] = []
-        for start in range(0, len(pictures), self._max_batch):
-            part = pictures[start : start + self._max_batch]
+        for start in range(0, len(images), self._max_batch):
+            part = images[start : start + self._max_batch]
             parts.append(answer(part))
             self._on_pass(len(part))
         return Answered(parts[0].model, [a for part in parts for a in part.answers])

@@ -1,4 +1,4 @@
-"""From a request's body to files: multipart forms and pictures sent as they are."""
+"""From a request's body to files: multipart forms and images sent as they are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Named = tuple[BinaryIO, str]
 _MULTIPART = "multipart/form-data"
 _IN_MEMORY = 1_000_000
 
-PICTURES: dict[str, Any] = {
+IMAGES: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -42,7 +42,7 @@ PICTURES: dict[str, Any] = {
                             "type": "array",
                             "minItems": 1,
                             "items": {"type": "string", "format": "binary"},
-                            "description": "one picture or many",
+                            "description": "one image or many",
                         }
                     },
                 }
@@ -89,8 +89,8 @@ PHOTOS: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def pictures(request: Request, limits: Limits) -> AsyncIterator[list[Named]]:
-    """The pictures of a prediction request, open, with their names."""
+async def sent_images(request: Request, limits: Limits) -> AsyncIterator[list[Named]]:
+    """The images of a prediction request, open, with their names."""
     kind = _content_type(request)
     if kind == _MULTIPART:
         async with _form(request, limits.max_images, limits) as form:
@@ -103,7 +103,7 @@ async def pictures(request: Request, limits: Limits) -> AsyncIterator[list[Named
             async for chunk in request.stream():
                 file.write(chunk)
             file.seek(0)
-            yield [(cast(BinaryIO, file), "the picture")]
+            yield [(cast(BinaryIO, file), "the image")]
     else:
         raise _wrong_type(kind, f"{_MULTIPART} with files named `images`, or image/… with one")
 

@@ -17,9 +17,9 @@ class Limits:
 
     max_body: int = setting(32_000_000, "bytes of a prediction request")
     max_upload: int = setting(256_000_000, "bytes of a request to learn or evaluate")
-    max_images: int = setting(32, "pictures in a prediction request")
-    max_pixels: int = setting(50_000_000, "pixels of a picture")
-    max_decoded: int = setting(100_000_000, "pixels of pictures that wait for their answer")
+    max_images: int = setting(32, "images in a prediction request")
+    max_pixels: int = setting(50_000_000, "pixels of an image")
+    max_decoded: int = setting(100_000_000, "pixels of images that wait for their answer")
     max_labelled: int = setting(500, "labelled files in a request; a zip may hold more")
     max_files: int = setting(5000, "entries of a zip")
     max_unpacked: int = setting(1_000_000_000, "bytes of a zip's files, unpacked")
@@ -28,10 +28,10 @@ class Limits:
     request_seconds: float = setting(30.0, "for a prediction, from the first byte to the answer")
     upload_seconds: float = setting(300.0, "for receiving and checking an upload")
     max_waiting: int = setting(256, "prediction requests under way; past it the answer is 503")
-    max_batch: int = setting(32, "pictures answered in one pass")
-    batch_seconds: float = setting(0.005, "longest wait for more pictures to answer in one pass")
+    max_batch: int = setting(32, "images answered in one pass")
+    batch_seconds: float = setting(0.005, "longest wait for more images to answer in one pass")
     max_jobs: int = setting(4, "jobs waiting or under way; past it the answer is 503")
-    decoders: int = setting(2, "threads that decode pictures")
+    decoders: int = setting(2, "threads that decode images")
 
     def __post_init__(self) -> None:
         for limit in fields(self):

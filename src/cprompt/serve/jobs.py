@@ -20,9 +20,9 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from cprompt.errors import CPromptError
-from cprompt.learner import Observer
 from cprompt.serve.errors import RequestError, busy
 from cprompt.serve.uploads import Upload, client_text
+from cprompt.training.observers import Observer
 
 Kind = Literal["learn", "evaluate", "undo"]
 State = Literal["queued", "running", "done", "failed", "cancelled"]

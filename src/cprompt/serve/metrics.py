@@ -12,7 +12,7 @@ from cprompt.serve.jobs import Job
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_PICTURES = (1, 2, 4, 8, 16, 32, 64)
+_IMAGES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
@@ -35,8 +35,8 @@ class Metrics:
         )
         self._batches = Histogram(
             "cprompt_batch_pictures",
-            "Pictures answered in one pass of the model.",
-            buckets=_PICTURES,
+            "Images answered in one pass of the model.",
+            buckets=_IMAGES,
             registry=registry,
         )
         self._jobs = Counter(
@@ -55,9 +55,9 @@ class Metrics:
         self._requests.labels(method, path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def batch(self, pictures: int) -> None:
+    def batch(self, images: int) -> None:
         """Count a pass of the model."""
-        self._batches.observe(pictures)
+        self._batches.observe(images)
 
     def job_ended(self, job: Job) -> None:
         """Count a job by how it ended."""

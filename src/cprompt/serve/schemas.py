@@ -17,16 +17,16 @@ class Ranked(BaseModel):
 
 
 class Near(BaseModel):
-    """A class key and its cosine with the picture's query."""
+    """A class key and its cosine with the image's query."""
 
     label: str
     cosine: float
 
 
 class Prediction(BaseModel):
-    """The answer to one picture."""
+    """The answer to one image."""
 
-    file: str = Field(description="the picture's name, as it was sent")
+    file: str = Field(description="the image's name, as it was sent")
     label: str = Field(description='the class, or "unknown"')
     known: bool = Field(description="false where the probability is below the model's threshold")
     probability: float = Field(description="of the most probable class, calibrated")
@@ -39,7 +39,7 @@ class Prediction(BaseModel):
 
 
 class Predictions(BaseModel):
-    """Answers to all pictures of a request, by one version of the model."""
+    """Answers to all images of a request, by one version of the model."""
 
     model: str = Field(description="the version that answered; it changes with every batch")
     predictions: list[Prediction]
@@ -63,7 +63,7 @@ class JobInfo(BaseModel):
     started: str | None
     finished: str | None
     photos: dict[str, int] = Field(description="photos of each class")
-    skipped: list[str] = Field(description="files of a zip that are no pictures")
+    skipped: list[str] = Field(description="files of a zip that are no images")
     progress: JobProgress
     error: dict[str, Any] | None = Field(description="why it failed; the model is as it was")
     result: dict[str, Any] | None = Field(

@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from PIL import Image
 
-from cprompt import model_folder
-from cprompt.classifier import ContinualClassifier, Explanation
+from cprompt.classifier import model_folder
+from cprompt.classifier.classifier import ContinualClassifier, Explanation
 from cprompt.serve.batching import Answered, Batcher, Budget
 from cprompt.serve.config import ServeConfig
 from cprompt.serve.jobs import Job, JobObserver, Jobs
@@ -108,8 +108,8 @@ class Service:
         classifier = self.current
         torch.set_num_threads(self._threads if self.jobs.idle else _half(self._threads))
 
-        def answer(pictures: list[Image.Image]) -> Answered[Explanation]:
-            return Answered(classifier.model, classifier.explain(pictures, top=TOP))
+        def answer(images: list[Image.Image]) -> Answered[Explanation]:
+            return Answered(classifier.model, classifier.explain(images, top=TOP))
 
         return answer
 

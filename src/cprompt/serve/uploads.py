@@ -1,4 +1,4 @@
-"""Uploads that nobody vouches for: pictures, labelled files and zips.
+"""Uploads that nobody vouches for: images, labelled files and zips.
 
 Nothing is ever written to a path that a client names: a file gets a number in a private folder,
 and its own name is used in messages only.
@@ -21,11 +21,11 @@ from typing import BinaryIO, Literal
 
 from PIL import Image, UnidentifiedImageError
 
-from cprompt.data.images import FORMATS, IMAGE_SUFFIXES, REMEDY, decode_image, is_listed
+from cprompt.classifier.photo_sources import MAX_ASPECT, class_name
+from cprompt.data.image_files import FORMATS, IMAGE_SUFFIXES, REMEDY, decode_image, is_listed
 from cprompt.errors import DataError
 from cprompt.serve.config import Limits
 from cprompt.serve.errors import RequestError, from_os_error, timed_out
-from cprompt.sources import MAX_ASPECT, class_name
 
 ClassFolder = Literal["outer", "inner"]
 """Which folder names the class where all photos are two or more folders deep inside one."""
@@ -44,7 +44,7 @@ _UTF8_NAME = 0x800
 
 @dataclass(frozen=True)
 class Photo:
-    """A labelled picture in a private folder; `name` is what its sender calls it."""
+    """A labelled image in a private folder; `name` is what its sender calls it."""
 
     path: Path
     label: str
@@ -53,7 +53,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class Upload:
-    """What a request brought; `skipped` names files that are no pictures."""
+    """What a request brought; `skipped` names files that are no images."""
 
     photos: list[Photo]
     skipped: list[str]
@@ -79,11 +79,11 @@ class Deadline:
             raise timed_out(self._seconds)
 
 
-# --- pictures -----------------------------------------------------------------------------------
+# --- images -----------------------------------------------------------------------------------
 
 
-def check_picture(file: BinaryIO, name: str, limits: Limits) -> tuple[int, int]:
-    """Width and height of a picture, from its header; a RequestError if it must not be decoded."""
+def check_image(file: BinaryIO, name: str, limits: Limits) -> tuple[int, int]:
+    """Width and height of an image, from its header; a RequestError if it must not be decoded."""
     try:
         with Image.open(file, formats=FORMATS) as image:
             width, height = image.size
@@ -91,17 +91,17 @@ def check_picture(file: BinaryIO, name: str, limits: Limits) -> tuple[int, int]:
         raise _too_many_pixels(name, limits) from None
     except UnidentifiedImageError:
         empty = file.seek(0, io.SEEK_END) == 0
-        what = "is empty" if empty else f"is not a picture that can be read ({', '.join(FORMATS)})"
-        raise _not_a_picture(name, what) from None
+        what = "is empty" if empty else f"is not an image that can be read ({', '.join(FORMATS)})"
+        raise _not_a_image(name, what) from None
     except MemoryError:
         raise
     except Exception as error:  # decoders meet broken files with almost any exception
-        raise _not_a_picture(name, f"is damaged ({error})") from error
+        raise _not_a_image(name, f"is damaged ({error})") from error
     finally:
         if not file.closed:
             file.seek(0)
     if width < 1 or height < 1:
-        raise _not_a_picture(name, f"is {width} x {height} pixels")
+        raise _not_a_image(name, f"is {width} x {height} pixels")
     if width * height > limits.max_pixels:
         raise _too_many_pixels(name, limits)
     if max(width, height) > MAX_ASPECT * min(width, height):
@@ -115,8 +115,8 @@ def check_picture(file: BinaryIO, name: str, limits: Limits) -> tuple[int, int]:
     return width, height
 
 
-def decode_picture(file: BinaryIO, name: str) -> Image.Image:
-    """A checked picture as upright RGB; a RequestError if it turns out to be damaged."""
+def decode_upload(file: BinaryIO, name: str) -> Image.Image:
+    """A checked image as upright RGB; a RequestError if it turns out to be damaged."""
     try:
         return decode_image(file, name)
     except DataError as error:
@@ -128,8 +128,8 @@ def client_text(error: Exception) -> str:
     return str(error).removesuffix(f"; {REMEDY}")
 
 
-def _not_a_picture(name: str, what: str) -> RequestError:
-    rule = f"a picture: {', '.join(FORMATS)}"
+def _not_a_image(name: str, what: str) -> RequestError:
+    rule = f"an image: {', '.join(FORMATS)}"
     return RequestError(422, "not_a_picture", f"{name} {what}", file=name, rule=rule)
 
 
@@ -150,7 +150,7 @@ def shown_name(name: str | None) -> str:
     """A client's file name for messages: no folders, no control characters, not endless."""
     last = (name or "").replace("\\", "/").rsplit("/", 1)[-1]
     clean = "".join(c if c.isprintable() else "\ufffd" for c in last)[:_SHOWN_NAME]
-    return clean or "the picture"
+    return clean or "the image"
 
 
 def clean_label(label: str, limits: Limits, file: str | None = None) -> str:
@@ -195,7 +195,7 @@ def store_labelled(
     photos: list[Photo] = []
     for (file, name), label in zip(files, clean, strict=True):
         deadline.check()
-        check_picture(file, name, limits)
+        check_image(file, name, limits)
         photo = Photo(folder / f"{len(photos):06d}", label, name)
         with photo.path.open("xb") as copy:
             shutil.copyfileobj(file, copy, _CHUNK)
@@ -214,7 +214,7 @@ def store_zip(
     deadline: Deadline,
     class_folder: ClassFolder | None = None,
 ) -> Upload:
-    """Check a zip of class folders and copy its pictures into `folder`.
+    """Check a zip of class folders and copy its images into `folder`.
 
     The first folder of an entry's path is its class; folders below belong to the class. A zip
     whose photos all lie in several folders inside a single one is ambiguous (a packed folder of
@@ -233,7 +233,7 @@ def store_zip(
             with photo.path.open("rb") as unpacked:
                 if unpacked.read(4) == b"PK\x03\x04":
                     raise _nested(shown)
-                check_picture(unpacked, shown, limits)
+                check_image(unpacked, shown, limits)
             photos.append(photo)
     return Upload(photos, skipped)
 
@@ -271,7 +271,7 @@ class _ZipFile(io.BufferedIOBase):
 def _members(
     entries: Sequence[zipfile.ZipInfo], name: str, limits: Limits
 ) -> tuple[list[tuple[zipfile.ZipInfo, list[str]]], list[str]]:
-    """The pictures with the parts of their paths, and the names of files that are none."""
+    """The images with the parts of their paths, and the names of files that are none."""
     if len(entries) > limits.max_files:
         raise _too_many_files(name, limits.max_files)
     members: list[tuple[zipfile.ZipInfo, list[str]]] = []
@@ -323,7 +323,7 @@ def _members(
         raise RequestError(
             422,
             "no_pictures",
-            f"{name} has no pictures in class folders",
+            f"{name} has no images in class folders",
             file=name,
             rule="a folder for each class",
         )
@@ -444,5 +444,5 @@ def _too_many_files(name: str, most: int) -> RequestError:
 
 def _nested(shown: str) -> RequestError:
     return RequestError(
-        422, "nested_archive", f"{shown} is an archive itself", file=shown, rule="pictures only"
+        422, "nested_archive", f"{shown} is an archive itself", file=shown, rule="images only"
     )

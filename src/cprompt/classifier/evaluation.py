@@ -1,0 +1,123 @@
+"""How well labelled photos were answered: counts by class and batch, confusion, calibration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cprompt.classifier import calibration
+from cprompt.classifier.calibration import Bin
+from cprompt.classifier.photo_sources import UNKNOWN
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """Photos of a class, or of some classes, and what became of them."""
+
+    photos: int = 0
+    right: int = 0
+    unknown: int = 0
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share right, those called unknown counted as wrong; None without photos."""
+        return self.right / self.photos if self.photos else None
+
+    def __add__(self, other: ClassResult) -> ClassResult:
+        return ClassResult(
+            self.photos + other.photos, self.right + other.right, self.unknown + other.unknown
+        )
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """`counts[i][j]`: photos of class `truth[i]` answered `answer[j]`, `UNKNOWN` the last one."""
+
+    truth: list[str]
+    answer: list[str]
+    counts: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How labelled photos were answered. Photos of classes never learnt count in `unseen` only."""
+
+    photos: int
+    accuracy: float | None
+    """Share right; unknown counts as wrong. None without photos of a learnt class."""
+    accuracy_if_answered: float | None
+    """Share right of those not called unknown; None where all were."""
+    unknown_share: float | None
+    per_class: dict[str, ClassResult]
+    per_batch: dict[int, ClassResult]
+    """By the number of the batch that a class first came with."""
+    confusion: Confusion
+    ece: float
+    bins: list[Bin]
+    unseen: ClassResult
+    """Photos of classes never learnt; none can be right but for being called unknown."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = dataclasses.asdict(self)
+        plain["per_batch"] = {str(k): v for k, v in plain["per_batch"].items()}
+        return plain
+
+
+def assess(
+    p: NDArray[np.float64],
+    names: Sequence[str],
+    first_batch: Mapping[str, int],
+    threshold: float,
+    truth: Sequence[str],
+) -> Evaluation:
+    """Compare probabilities (n, names) with what the photos show, `truth` (n,).
+
+    `first_batch` is the number of the batch that each name first came with. A photo whose best
+    name has less than `threshold` counts as answered `UNKNOWN`.
+    """
+    index = {name: i for i, name in enumerate(names)}
+    target = np.array([index.get(name, -1) for name in truth], dtype=np.int64)
+    top = p.max(axis=1, initial=0.0)
+    best = p.argmax(axis=1)
+    sure = top >= threshold
+    seen = target >= 0
+    right = seen & (best == target)
+
+    def result(which: NDArray[np.bool_]) -> ClassResult:
+        return ClassResult(
+            int(which.sum()), int((which & right & sure).sum()), int((which & ~sure).sum())
+        )
+
+    known = result(seen)
+    answered = known.photos - known.unknown
+    per_class = {name: result(target == i) for i, name in enumerate(names)}
+    per_batch = {number: ClassResult() for number in sorted(set(first_batch.values()))}
+    for name, counted in per_class.items():
+        per_batch[first_batch[name]] += counted
+    bins = calibration.reliability(top[seen], right[seen])
+    return Evaluation(
+        photos=len(truth),
+        accuracy=known.accuracy,
+        accuracy_if_answered=known.right / answered if answered else None,
+        unknown_share=known.unknown / known.photos if known.photos else None,
+        per_class=per_class,
+        per_batch=per_batch,
+        confusion=_confusion(names, truth, np.where(sure, best, len(names))),
+        ece=calibration.expected_calibration_error(bins),
+        bins=bins,
+        unseen=result(~seen),
+    )
+
+
+def _confusion(names: Sequence[str], truth: Sequence[str], answer: NDArray[np.int64]) -> Confusion:
+    rows = [*names, *sorted(set(truth) - set(names))]
+    index = {name: i for i, name in enumerate(rows)}
+    counts = np.zeros((len(rows), len(names) + 1), dtype=np.int64)
+    np.add.at(counts, (np.array([index[name] for name in truth], dtype=np.int64), answer), 1)
+    return Confusion(rows, [*names, UNKNOWN], counts.tolist())

@@ -1,0 +1,202 @@
+"""Image files: finding them, and reading any of them as upright 8-bit RGB."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from cprompt.errors import DataError
+
+_JPEG = {".jpg", ".jpeg", ".jpe", ".jfif", ".jp2"}
+_PORTABLE = {".ppm", ".pgm", ".pbm", ".pnm"}
+IMAGE_SUFFIXES = frozenset(
+    _JPEG | _PORTABLE | {".png", ".apng", ".gif", ".bmp", ".webp", ".tif", ".tiff"}
+)
+"""File name endings, in lower case, that `list_images` takes for images."""
+
+MAX_PIXELS = 178_000_000
+"""Largest image that is read, in pixels: just below the size that Pillow itself refuses."""
+
+# Only these are tried, whatever the file is called: some other decoders of Pillow start programs.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
+
+REMEDY = "copy it again or delete it; `cprompt doctor` lists all such files"
+"""What to do about an image that cannot be read: the hint of this module's errors."""
+
+_EXIF_ORIENTATION = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+_SKIPPED_NAMES = frozenset({"__macosx", "thumbs.db"})
+
+
+def read_image(path: Path) -> Image.Image:
+    """The image in `path` as upright 8-bit RGB; see `decode_image`."""
+    try:
+        with path.open("rb") as file:
+            return decode_image(file, str(path))
+    except FileNotFoundError as error:
+        raise DataError("does not exist", file=path, hint=REMEDY) from error
+    except IsADirectoryError as error:
+        raise DataError("is a folder, not an image", file=path, hint=REMEDY) from error
+    except OSError as error:
+        raise DataError(
+            f"cannot be opened ({error.strerror or error})",
+            file=path,
+            hint="check its permissions and the disk it is on",
+        ) from error
+
+
+def decode_image(file: BinaryIO, name: str) -> Image.Image:
+    """Decode an open file as upright 8-bit RGB; `name` stands for it in errors.
+
+    The EXIF rotation is applied, transparency is laid on white, and an animation gives its first
+    frame. 16-bit grey is divided by 257, so that 65535 becomes 255. Wider integers and floats
+    carry no range of their own: the smallest of 0..1 (floats only), 0..255 and 0..65535 that holds
+    every value is taken for it, otherwise the image's own minimum and maximum.
+    """
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise Image.DecompressionBombError
+            image.load()
+            rgb = upright_rgb(image)
+    except MemoryError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise too_many_pixels(name) from error
+    except UnidentifiedImageError as error:
+        if file.seek(0, os.SEEK_END) == 0:
+            raise DataError("is empty (0 bytes)", file=name, hint=REMEDY) from error
+        raise DataError(
+            f"is not an image that can be read ({', '.join(FORMATS)})", file=name, hint=REMEDY
+        ) from error
+    except Exception as error:  # decoders meet broken files with almost any exception
+        raise damaged(name, error) from error
+    return rgb
+
+
+def too_many_pixels(name: str) -> DataError:
+    """The error for an image of more than `MAX_PIXELS`."""
+    return DataError(
+        f"has more than {MAX_PIXELS // 10**6} million pixels",
+        file=name,
+        hint="store a smaller version of it, or leave it out",
+    )
+
+
+def damaged(name: str, error: Exception) -> DataError:
+    """The error for an image whose decoder failed."""
+    return DataError(f"is damaged or cut short ({error})", file=name, hint=REMEDY)
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """A loaded image of any mode as upright 8-bit RGB, without its metadata.
+
+    The one place that turns an image as its EXIF orientation says. The result carries no tag, so
+    nothing can turn it a second time; an image that arrives without a tag is not turned.
+    """
+    rgb, turn = _as_rgb(image), _UPRIGHT.get(_orientation(image))
+    turned = rgb if turn is None else rgb.transpose(turn)
+    turned.info = {}
+    return turned
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Every image file below `folder`, in the order of their paths as strings.
+
+    Hidden files and folders, and what operating systems leave behind (`__MACOSX`, `Thumbs.db`),
+    are skipped. Links to folders are followed, each folder once.
+    """
+    return [p for p in list_files(folder) if p.suffix.lower() in IMAGE_SUFFIXES]
+
+
+def list_files(folder: Path) -> list[Path]:
+    """Every file below `folder` that `list_images` would not skip for its name or place."""
+    found: list[Path] = []
+    visited: set[str] = set()
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise_unlistable):
+        real = os.path.realpath(here)
+        if real in visited:
+            folders.clear()
+            continue
+        visited.add(real)
+        folders[:] = sorted(name for name in folders if is_listed(name))
+        found += [Path(here, name) for name in names if is_listed(name)]
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """The folders directly inside `folder` that `list_images` would look into, sorted by name."""
+    try:
+        return sorted((p for p in folder.iterdir() if is_listed(p.name) and p.is_dir()), key=str)
+    except OSError as error:
+        _raise_unlistable(error)
+
+
+def _raise_unlistable(error: OSError) -> NoReturn:
+    raise DataError(
+        f"{error.filename} cannot be listed ({error.strerror}); "
+        "check its permissions and the disk it is on"
+    ) from error
+
+
+def require_folder(folder: Path) -> None:
+    """Raise a DataError unless `folder` is a folder."""
+    if folder.is_file():
+        raise DataError(f"{folder} is a file; unpack it and name the folder instead")
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist; check the path, or copy the dataset there")
+
+
+def is_listed(name: str) -> bool:
+    """Whether a file or folder of that name is looked at, rather than skipped as hidden."""
+    return not name.startswith(".") and name.lower() not in _SKIPPED_NAMES
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1..8; 1 (upright) where the EXIF block is absent or broken."""
+    try:
+        return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+    except Exception:  # the pixels are fine: broken metadata is no reason to refuse them
+        return 1
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    """A loaded image of any mode as 8-bit RGB, transparency laid on white."""
+    if image.mode == "I" or image.mode == "F" or image.mode.startswith("I;16"):
+        values = np.asarray(image)
+        grey = _to_8_bit(values, sixteen_bit=image.mode.startswith("I;16"))
+        grey[values == image.info.get("transparency")] = 255
+        return Image.fromarray(grey).convert("RGB")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
+
+
+def _to_8_bit(values: NDArray[np.generic], sixteen_bit: bool) -> NDArray[np.uint8]:
+    """Grey values of a wide type, scaled into 0..255 as `decode_image` says; NaN becomes 0."""
+    wide = values.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    ranges = [65535.0] if sixteen_bit else [255.0, 65535.0]
+    if np.issubdtype(values.dtype, np.floating):
+        ranges.insert(0, 1.0)
+    top = next((r for r in ranges if low >= 0 and high <= r), None)
+    if top is None:
+        wide, top = wide - low, (high - low) or 1.0
+    scaled = np.nan_to_num(wide * (255.0 / top), nan=0.0, posinf=255.0, neginf=0.0)
+    return np.rint(scaled).clip(0, 255).astype(np.uint8)

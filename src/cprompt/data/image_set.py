@@ -1,0 +1,103 @@
+"""What a dataset is: images, labels and class names. Tasks are not known here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from cprompt.data.image_files import read_image
+from cprompt.errors import DataError, some
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Labelled images, either files on disk or one array of shape (N, H, W, 3), uint8."""
+
+    images: Sequence[Path] | NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.images) != len(self.labels):
+            raise DataError(f"{len(self.images)} images but {len(self.labels)} labels")
+        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
+            raise DataError(
+                f"labels run from {self.labels.min()} to {self.labels.max()}, "
+                f"but there are {len(self.classes)} class names"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def load(self, index: int) -> Image.Image:
+        """The image as 8-bit RGB, upright; a file that cannot be read is named in the error."""
+        image = self.images[index]
+        return read_image(image) if isinstance(image, Path) else Image.fromarray(image)
+
+    def subset(self, indices: Sequence[int] | NDArray[np.int64]) -> ImageSet:
+        """The images at `indices`, in that order, with the same class names."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        images: Sequence[Path] | NDArray[np.uint8]
+        if isinstance(self.images, np.ndarray):
+            images = self.images[chosen]
+        else:
+            images = [self.images[i] for i in chosen]
+        return ImageSet(images, self.labels[chosen], self.classes)
+
+    def per_class(self) -> NDArray[np.int64]:
+        """How many images each class has."""
+        return np.bincount(self.labels, minlength=len(self.classes))
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images to learn from and images to test on, over the same classes."""
+
+    name: str
+    train: ImageSet
+    test: ImageSet
+
+    def __post_init__(self) -> None:
+        if self.train.classes != self.test.classes:
+            raise DataError(f"{self.name}: train and test name different classes")
+        missing = [c for c, n in zip(self.classes, self.train.per_class(), strict=True) if n == 0]
+        if missing:
+            raise DataError(
+                f"{self.name}: no training image for {some(missing)}; "
+                "add images, or remove the class from the test part too"
+            )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names, indexed by label."""
+        return self.train.classes
+
+    def with_validation(self, fraction: float, seed: int) -> Dataset:
+        """Replace the test part by `fraction` of each class's training images.
+
+        For choosing settings without looking at the test set. Each class gives at least one
+        image and keeps at least one.
+        """
+        if not 0 < fraction < 1:
+            raise DataError(f"validation fraction {fraction} is not between 0 and 1")
+        rng = np.random.default_rng(seed)
+        held_out = np.zeros(len(self.train), dtype=bool)
+        for label, count in enumerate(self.train.per_class()):
+            if count < 2:
+                raise DataError(
+                    f"{self.name}: class {self.classes[label]!r} has {count} training image; "
+                    "two are needed to hold one out for validation"
+                )
+            members = np.flatnonzero(self.train.labels == label)
+            take = min(max(1, round(fraction * count)), count - 1)
+            held_out[rng.permutation(members)[:take]] = True
+        return Dataset(
+            self.name,
+            train=self.train.subset(np.flatnonzero(~held_out)),
+            test=self.train.subset(np.flatnonzero(held_out)),
+        )

@@ -1,0 +1,226 @@
+"""Batches of images whose every random draw can be repeated."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cprompt.data.pipeline.pixels import Pixels, in_order
+from cprompt.data.pipeline.views import DRAWS, Preparation, Stages, send, take
+from cprompt.errors import ConfigError, DataError
+from cprompt.seeds import generator
+
+if TYPE_CHECKING:
+    from cprompt.data.pipeline.resample import Sampler
+
+Batch: TypeAlias = tuple[Tensor, Tensor]
+Numbers: TypeAlias = NDArray[np.int64]
+Uniforms: TypeAlias = NDArray[np.float64]
+T = TypeVar("T")
+Stream: TypeAlias = Generator[T, None, None]
+
+
+class BatchLoader:
+    """Batches of one set's images; every draw is a function of (seed, epoch, index).
+
+    So a run can start again at any batch, and neither the batch size nor the number of workers
+    changes what an image looks like. `index` counts within `pixels`: two loaders that must not
+    draw alike (two tasks, say) need two seeds.
+
+    A set that has room on a CUDA device is sent there once, and its views are taken there. Else
+    they are taken by PIL, ahead of time if there are workers, and sent batch by batch.
+    """
+
+    def __init__(
+        self,
+        pixels: Pixels,
+        targets: Numbers,
+        preparation: Preparation,
+        batch_size: int,
+        *,
+        seed: int | None,
+        device: torch.device = torch.device("cpu"),
+        workers: int = 0,
+        device_gib: float | None = None,
+    ) -> None:
+        """`targets[i]` is what the network should say of image i, in the caller's numbering.
+
+        Without a seed an epoch shows the test views in order. `workers` are threads; with 0,
+        images are prepared when they are asked for. `device_gib` is the room for the set on a
+        CUDA device, by default half of what is free there when the first batch is made.
+        """
+        if len(pixels) != len(targets):
+            raise DataError(f"{len(pixels)} images but {len(targets)} targets")
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
+        if workers < 0:
+            raise ConfigError(f"workers must be 0 or more, not {workers}")
+        self._pixels = pixels
+        self._targets = np.asarray(targets, dtype=np.int64)
+        self._preparation = preparation
+        self._normalize = preparation.normalizer(device)
+        self._batch_size = batch_size
+        self._seed = seed
+        self.device = device
+        self._workers = workers
+        self._device_gib = device_gib
+        self.waited = 0.0
+        """Seconds that readers of the batches have spent waiting for them."""
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return math.ceil(len(self._pixels) / self._batch_size)
+
+    @property
+    def targets(self) -> Numbers:
+        """What the network should say of each image."""
+        return self._targets
+
+    @property
+    def batch_size(self) -> int:
+        """Images in a batch."""
+        return self._batch_size
+
+    def plain(self) -> Plain:
+        """Batches of the test views in order, with targets; to be gone through at will."""
+        return Plain(self)
+
+    def epoch(self, epoch: int, start: int = 0) -> Stream[Batch]:
+        """The batches of one epoch from number `start` on, on the device.
+
+        Each is float32 (B, 3, S, S) and int64 (B,).
+        """
+        if not 0 <= start <= len(self):
+            raise ConfigError(f"an epoch has {len(self)} batches; it cannot start at {start}")
+        return self._timed(self._epoch(epoch, start * self._batch_size))
+
+    def batches(self, groups: Iterable[Sequence[int] | Numbers]) -> Stream[Tensor]:
+        """The test views of the images of each group, on the device: float32 (B, 3, S, S)."""
+        return self._timed(self._views([np.asarray(group, np.int64) for group in groups], None))
+
+    def batch(self, indices: Sequence[int] | Numbers) -> Tensor:
+        """The test views of the images at `indices`, on the device: float32 (B, 3, S, S)."""
+        return next(self.batches([indices]))
+
+    def _epoch(self, epoch: int, first: int) -> Stream[Batch]:
+        order, uniforms = self._draw(epoch)
+        targets = send(torch.from_numpy(self._targets[order]), self.device)
+        firsts = range(first, len(order), self._batch_size)
+        groups = [order[i : i + self._batch_size] for i in firsts]
+        for i, images in zip(firsts, self._views(groups, uniforms), strict=True):
+            yield images, targets[i : i + len(images)]
+
+    def _draw(self, epoch: int) -> tuple[Numbers, Uniforms | None]:
+        """The order of the images, and row i of numbers to draw image i's view from."""
+        count = len(self._pixels)
+        if self._seed is None:
+            return np.arange(count), None
+        rng = generator(self._seed, epoch)
+        uniforms = torch.rand(count, DRAWS, generator=rng, dtype=torch.float64)
+        return torch.randperm(count, generator=rng).numpy(), uniforms.numpy()
+
+    def _views(self, groups: Sequence[Numbers], uniforms: Uniforms | None) -> Stream[Tensor]:
+        """Views of each group's images as network input; test views without `uniforms`."""
+        sampler = self._sampler
+        if sampler is not None and groups:
+            numbers = np.concatenate(groups)
+            plan = sampler.plan(self._stages(numbers, sampler.sizes[numbers], uniforms), numbers)
+            ends = np.cumsum([len(group) for group in groups]).tolist()
+            for start, stop in zip([0, *ends], ends, strict=False):
+                yield sampler.take(plan, start, stop)
+            return
+
+        with closing(in_order(partial(self._levels, uniforms), groups, self._workers)) as prepared:
+            for levels in prepared:
+                yield self._normalize(levels.to(self.device, non_blocking=True))
+
+    def _levels(self, uniforms: Uniforms | None, group: Numbers) -> Tensor:
+        """Views of a group's images taken with PIL: uint8 (B, S, S, 3)."""
+        size = self._preparation.size
+        levels = torch.empty((len(group), size, size, 3), dtype=torch.uint8)
+        for view, number in zip(levels.numpy(), group, strict=True):
+            image = self._pixels[number]  # its size may not be known before
+            stages = self._stages(
+                number[None], np.array([image.shape[:2]], dtype=np.int64), uniforms
+            )
+            view[:] = take(image, stages, 0)
+        return levels.pin_memory() if self.device.type == "cuda" else levels
+
+    def _stages(self, numbers: Numbers, sizes: Numbers, uniforms: Uniforms | None) -> Stages:
+        if uniforms is None:
+            return self._preparation.test_views(sizes)
+        return self._preparation.train_views(uniforms[numbers], sizes)
+
+    @cached_property
+    def _sampler(self) -> Sampler | None:
+        """The whole set on a CUDA device, if that is where batches go and it fits."""
+        if self.device.type != "cuda" or not self._fits() or not _triton_works(self.device):
+            return None
+        from cprompt.data.pipeline.resample import Sampler
+
+        return Sampler(self._pixels, self._normalize, self.device)
+
+    def _fits(self) -> bool:
+        if self._pixels.sizes is None:
+            return False
+        if self._device_gib is None:
+            room = torch.cuda.mem_get_info(self.device)[0] / 2
+        else:
+            room = self._device_gib * 2**30
+        return 0 < 3 * int(self._pixels.sizes.prod(axis=1).sum()) <= room
+
+    def _timed(self, items: Stream[T]) -> Stream[T]:
+        """The same items; the time spent asking for each is added to `waited`."""
+        with closing(items):
+            while True:
+                asked = time.perf_counter()
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+                finally:
+                    self.waited += time.perf_counter() - asked
+                yield item
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A loader's images under the test view, batch by batch, as often as one likes."""
+
+    loader: BatchLoader
+
+    def __iter__(self) -> Stream[Batch]:
+        loader = self.loader
+        targets = send(torch.from_numpy(loader.targets), loader.device)
+        numbers = np.arange(len(targets))
+        parts = [numbers[i : i + loader.batch_size] for i in numbers[:: loader.batch_size]]
+        for part, images in zip(parts, loader.batches(parts), strict=True):
+            yield images, targets[part[0] : part[-1] + 1]
+
+
+@cache
+def _triton_works(device: torch.device) -> bool:
+    """Whether a kernel can be made for the device; a warning says why not."""
+    try:
+        from cprompt.data.pipeline.resample import try_kernel
+
+        try_kernel(device)
+    except Exception as error:  # no Triton, no C compiler, a card it does not know, ...
+        warnings.warn(
+            f"images are prepared on the CPU: Triton does not work here ({error}); install a C "
+            "compiler, or set device_gib 0 if this is as it should be",
+            stacklevel=2,
+        )
+        return False
+    return True

@@ -1,0 +1,342 @@
+"""Classes remembered as Gaussians of their features, and heads aligned on samples of them.
+
+What SLCA and HiDe-Prompt share: after a task, mean and covariance of each class's features are
+kept instead of its images; then linear heads are trained once more, on features drawn for all
+classes seen, so that heads of different tasks can be compared.
+
+With one covariance for all classes no drawing is needed: the head that training on ever more
+features of such Gaussians tends to is linear and known in closed form (`SharedGaussians`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.heads import HeadConfig
+from cprompt.settings import check, setting
+
+Covariance = Literal["full", "variance"]
+
+RIDGE = 1e-4
+"""Added to every variance before sampling, as both papers' code does."""
+
+
+@dataclass(frozen=True)
+class AlignmentConfig(HeadConfig):
+    """What is kept of a class, and how heads are trained on it; the defaults are SLCA's."""
+
+    covariance: Covariance = setting(
+        "full", "kept of each class: the full covariance, or only its diagonal (variance)"
+    )
+    samples: int = setting(256, "features drawn of each class in every epoch of alignment")
+    align_epochs: int = setting(5, "epochs of alignment after each task but the first")
+    align_lr: float = setting(0.01, "learning rate of alignment, to zero by a cosine")
+    align_weight_decay: float = setting(5e-4, "L2 penalty on the heads during alignment")
+    seed: int = setting(0, "of the features drawn")
+
+    def __post_init__(self) -> None:
+        check(self.samples >= 1, f"samples {self.samples} must be at least 1")
+        check(self.align_epochs >= 1, f"align_epochs {self.align_epochs} must be at least 1")
+        check(self.align_lr > 0, f"align_lr {self.align_lr} must be positive")
+        check(
+            self.align_weight_decay >= 0,
+            f"align_weight_decay {self.align_weight_decay} must not be negative",
+        )
+
+
+class RunningMoments:
+    """Count, mean and scatter of the features of each class, batch by batch, in one pass.
+
+    Kept in float64 on the CPU, so that neither the device nor the size of the batches shows in
+    the result. The scatter Σ (x - μ)(x - μ)ᵀ is (n, D, D), or its diagonal (n, D), or "shared":
+    its sum over classes (D, D).
+    """
+
+    def __init__(self, n_classes: int, dim: int, kind: Covariance | Literal["shared"]) -> None:
+        self.kind = kind
+        self.count = torch.zeros(n_classes, dtype=torch.long)
+        self.mean = torch.zeros(n_classes, dim, dtype=torch.float64)
+        of_a_class = (dim,) if kind == "variance" else (dim, dim)
+        shape = of_a_class if kind == "shared" else (n_classes, *of_a_class)
+        self.scatter = torch.zeros(shape, dtype=torch.float64)
+
+    def add(self, features: Tensor, classes: Tensor) -> None:
+        """Count in features (B, D) of `classes` (B,), numbered from 0 to n - 1.
+
+        Two sets of n and m features have the scatter S = S₁ + S₂ + nm/(n+m) δδᵀ, with δ the
+        difference of their means (Chan, Golub, LeVeque 1983).
+        """
+        features, classes = features.detach().cpu().double(), classes.cpu()
+        for c in torch.unique(classes).tolist():
+            x = features[classes == c]
+            n, m = int(self.count[c]), len(x)
+            mean = x.mean(0)
+            delta = mean - self.mean[c]
+            weight = n * m / (n + m)
+            if self.kind == "variance":
+                self.scatter[c] += (x - mean).square().sum(0) + weight * delta.square()
+            else:
+                scatter = self.scatter if self.kind == "shared" else self.scatter[c]
+                scatter += (x - mean).T @ (x - mean) + weight * torch.outer(delta, delta)
+            self.mean[c] += delta * m / (n + m)
+            self.count[c] += m
+
+    def covariance(self) -> Tensor:
+        """The scatter over count - 1; zero where a class has one image or none."""
+        divisor = (self.count - 1).clamp(min=1)
+        return self.scatter / divisor.view(-1, *[1] * (self.scatter.dim() - 1))
+
+
+class ClassGaussians(nn.Module):
+    """Mean (C, D) and covariance (C, D, D), or variance (C, D), of each class's features.
+
+    In float32 a class of a ViT-B (D = 768) takes 2.36 MB with the full covariance, 462 MB for the
+    196 classes of Cars, and 6 KB with variances only. A class with one image has covariance
+    zero, so its samples are its one feature with noise of variance `RIDGE`; a class without
+    images has no samples.
+    """
+
+    count: Tensor
+    mean: Tensor
+    covariance: Tensor
+
+    def __init__(self, dim: int, kind: Covariance) -> None:
+        super().__init__()
+        self.dim = dim
+        self.kind = kind
+        self.register_buffer("count", torch.zeros(0, dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(0, dim))
+        shape = (0, dim, dim) if kind == "full" else (0, dim)
+        self.register_buffer("covariance", torch.zeros(shape))
+
+    def open(self, n_classes: int) -> None:
+        """Make room for the classes of a new task, without images so far."""
+        for name, rows in list(self.named_buffers()):
+            setattr(self, name, torch.cat([rows, rows.new_zeros(n_classes, *rows.shape[1:])]))
+
+    def moments(self, n_classes: int) -> RunningMoments:
+        """An empty account for the `n_classes` of the latest task."""
+        return RunningMoments(n_classes, self.dim, self.kind)
+
+    def store(self, moments: RunningMoments) -> None:
+        """Keep what was counted as the latest classes' Gaussians."""
+        n = len(moments.count)
+        self.count[-n:] = moments.count.to(self.count)
+        self.mean[-n:] = moments.mean.to(self.mean)
+        self.covariance[-n:] = moments.covariance().to(self.covariance)
+
+    def sampler(self, scale: Tensor | None = None) -> Sampler:
+        """What features are drawn from; `scale` (C,) multiplies each class's mean.
+
+        Factors are computed in float64 on the CPU: with fewer images than D a covariance is
+        singular but for the ridge, which float32 may lose.
+        """
+        classes = (self.count > 0).nonzero()[:, 0]
+        mean, covariance = self.mean[classes], self.covariance[classes]
+        if scale is not None:
+            mean = mean * scale.to(mean)[classes, None]
+        if self.kind == "variance":
+            return Sampler(classes, mean, (covariance + RIDGE).sqrt())
+        ridge = RIDGE * torch.eye(self.dim, dtype=torch.float64)
+        factors = [torch.linalg.cholesky(c.cpu().double() + ridge).float() for c in covariance]
+        return Sampler(classes, mean, torch.stack(factors).to(mean))
+
+
+class SharedGaussians(nn.Module):
+    """Mean (C, D) of each class's features, and one scatter (D, D) within classes, of all.
+
+    In float32 a class of a ViT-B (D = 768) takes 3 KB and the scatter 2.36 MB, once. Nothing
+    depends on how classes came in tasks, as long as their features do not.
+    """
+
+    count: Tensor
+    mean: Tensor
+    scatter: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.register_buffer("count", torch.zeros(0, dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(0, dim))
+        self.register_buffer("scatter", torch.zeros(dim, dim))
+
+    def open(self, n_classes: int) -> None:
+        """Make room for the classes of a new task, without images so far."""
+        self.count = torch.cat([self.count, self.count.new_zeros(n_classes)])
+        self.mean = torch.cat([self.mean, self.mean.new_zeros(n_classes, self.dim)])
+
+    def moments(self, n_classes: int) -> RunningMoments:
+        """An empty account for the `n_classes` of the latest task."""
+        return RunningMoments(n_classes, self.dim, "shared")
+
+    def store(self, moments: RunningMoments) -> None:
+        """Keep the means as the latest classes', and add the scatter to that of all others."""
+        n = len(moments.count)
+        self.count[-n:] = moments.count.to(self.count)
+        self.mean[-n:] = moments.mean.to(self.mean)
+        self.scatter = (self.scatter.cpu().double() + moments.scatter).to(self.scatter)
+
+    def frame(self) -> tuple[Tensor, Tensor]:
+        """m (D,), the middle of all class means, and L (D, D), lower triangular, with LLᵀ = Σ.
+
+        In float64 on the CPU. Σ is the covariance within classes, shrunk towards one that is
+        alike in all directions by as much as the number of images calls for (`shrinkage`).
+        Where no class has two images that differ the spread is unknown, and Σ is I.
+        """
+        mean, scatter = self.mean.cpu().double(), self.scatter.cpu().double()
+        freedom = int((self.count - 1).clamp(min=0).sum())
+        identity = torch.eye(self.dim, dtype=torch.float64)
+        variance = scatter.trace() / (max(freedom, 1) * self.dim)
+        if variance == 0:
+            return mean.mean(0), identity
+        covariance = scatter / freedom
+        share = shrinkage(covariance, freedom)
+        return mean.mean(0), torch.linalg.cholesky(
+            (1 - share) * covariance + share * variance * identity
+        )
+
+    def discriminant(self) -> tuple[Tensor, Tensor]:
+        """The linear head (C, D), (C,) of Gaussians with these means, this Σ and equal priors.
+
+        (x - m)·Σ⁻¹(μ_c - m) - ½ (μ_c - m)·Σ⁻¹(μ_c - m); its softmax is the posterior.
+        """
+        centre, root = self.frame()
+        apart = self.mean.cpu().double() - centre
+        weight = torch.cholesky_solve(apart.T, root).T
+        bias = -0.5 * (weight * apart).sum(1) - weight @ centre
+        return weight.to(self.mean), bias.to(self.mean)
+
+
+def shrinkage(covariance: Tensor, freedom: int) -> float:
+    """How much of a covariance S (D, D) with so many degrees of freedom n to give up for tr(S)/D I.
+
+    ((1 - 2/D) tr S² + tr² S) / ((n + 1 - 2/D) (tr S² - tr² S / D)), at most 1: what comes nearest
+    to the true covariance where features are Gaussian ("oracle approximating shrinkage", Chen,
+    Wiesel, Eldar, Hero 2010).
+    """
+    D = len(covariance)
+    squares, trace = float(covariance.square().sum()), float(covariance.trace())
+    gain = (1 - 2 / D) * squares + trace**2
+    loss = (freedom + 1 - 2 / D) * (squares - trace**2 / D)
+    return min(1.0, gain / loss) if loss > 0 else 1.0
+
+
+class GaussianKeys(nn.Module):
+    """Keys that are not learnt but counted: a class's is the mean of its queries.
+
+    Nearness is the cosine (eq. 11) as it is where queries of a class spread alike in all
+    directions, measured from the middle of all classes: with x·y = xᵀΣ⁻¹y. Plain cosines between
+    the queries of a backbone are all close to 1, and learnt keys of one task know nothing of
+    another's classes; these do.
+    """
+
+    key_task: Tensor
+    rows: Tensor
+    centre: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.queries = SharedGaussians(dim)
+        self.register_buffer("key_task", torch.empty(0, dtype=torch.long))
+        self.register_buffer("rows", torch.zeros(0, dim))
+        self.register_buffer("centre", torch.zeros(dim))
+
+    def open(self, task: int, n_classes: int) -> None:
+        """Make room for the keys of a new task; until they are stored, nothing is near them."""
+        self.queries.open(n_classes)
+        self.key_task = torch.cat([self.key_task, torch.full((n_classes,), task).to(self.key_task)])
+        self.rows = torch.cat([self.rows, self.rows.new_zeros(n_classes, self.queries.dim)])
+
+    def store(self, moments: RunningMoments) -> None:
+        """Keep the latest classes' queries, and work out all keys anew."""
+        self.queries.store(moments)
+        centre, root = self.queries.frame()
+        apart = self.queries.mean.cpu().double() - centre
+        keys = torch.cholesky_solve(apart.T, root).T
+        length = (keys * apart).sum(1, keepdim=True).clamp(min=1e-24).sqrt()
+        self.rows, self.centre = (keys / length).to(self.rows), centre.to(self.centre)
+
+    def choose(self, query: Tensor) -> Tensor:
+        """The task (B,) whose key is nearest to each query (B, D)."""
+        return self.key_task[((query - self.centre) @ self.rows.T).argmax(-1)]
+
+    def similarity(self, query: Tensor) -> Tensor:
+        """The cosines (B, C) with all keys; `choose`, which costs less, goes by the same order."""
+        _, root = self.queries.frame()
+        away = query - self.centre
+        straight = torch.linalg.solve_triangular(root, away.cpu().double().T, upper=False)
+        length: Tensor = straight.norm(dim=0)[:, None].clamp(min=1e-12)
+        return away @ self.rows.T / length.to(query)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Gaussians ready to be drawn from.
+
+    `classes` (K,), `mean` (K, D), and `factor`: lower triangles L with LLᵀ the covariance
+    (K, D, D), or standard deviations (K, D).
+    """
+
+    classes: Tensor
+    mean: Tensor
+    factor: Tensor
+
+    def draw(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """`n` features of every class, class after class: (K·n, D) and their classes (K·n,)."""
+        K, D = self.mean.shape
+        noise = torch.randn(K, n, D, generator=rng).to(self.mean)
+        full = self.factor.dim() == 3
+        spread = noise @ self.factor.mT if full else noise * self.factor[:, None]
+        features = self.mean[:, None] + spread
+        return features.reshape(K * n, D), self.classes.repeat_interleave(n)
+
+
+def align(
+    weight: Tensor,
+    bias: Tensor,
+    sampler: Sampler,
+    config: AlignmentConfig,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    rng: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Train one linear head over all classes on drawn features: new weight (C, D) and bias (C,).
+
+    Every epoch draws `samples` features of each class, shuffles them and takes steps of `samples`
+    features, one step a class. `loss(logits, classes)` is minimised by SGD with momentum 0.9 and
+    a learning rate that follows a cosine to zero, epoch by epoch.
+    """
+    weight, bias = (nn.Parameter(t.detach().clone()) for t in (weight, bias))
+    optimizer = torch.optim.SGD(
+        [weight, bias], config.align_lr, momentum=0.9, weight_decay=config.align_weight_decay
+    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.align_epochs)
+    for _ in range(config.align_epochs):
+        features, classes = sampler.draw(config.samples, rng)
+        order = torch.randperm(len(classes), generator=rng).to(classes.device)
+        for part in torch.split(order, config.samples):
+            optimizer.zero_grad(set_to_none=True)
+            value = loss(F.linear(features[part], weight, bias), classes[part])
+            torch.autograd.backward(value)
+            optimizer.step()
+        schedule.step()
+    return weight.detach(), bias.detach()
+
+
+def task_of_class(sizes: Sequence[int]) -> Tensor:
+    """The task (C,), from 0, of every class in order of arrival; tasks may differ in size."""
+    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+
+
+def replace_rows(rows: GrowingRows, values: Tensor) -> None:
+    """Give every row a new value, the frozen ones too, as alignment does with old heads."""
+    n = len(rows.frozen)
+    rows.frozen = values[:n].clone()
+    if rows.current is not None:
+        rows.current.data.copy_(values[n:])

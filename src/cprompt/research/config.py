@@ -1,0 +1,346 @@
+"""A run's settings: recipes in YAML give defaults, the command line wins.
+
+The order, weakest first: the dataclasses below, the benchmark's recipe, the method's recipe (of
+the flavour asked for), that recipe's part for the benchmark, a user's YAML file, dotted names.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from cprompt.data.image_set import Dataset
+from cprompt.data.pipeline.cache import CacheConfig
+from cprompt.data.pipeline.views import NORMALIZATIONS, RECIPES
+from cprompt.data.registry import load_dataset
+from cprompt.errors import ConfigError
+from cprompt.methods.registry import method_class
+from cprompt.research.evaluation import EvaluationConfig
+from cprompt.research.recipes import benchmark_recipe, method_recipe
+from cprompt.research.stream import TaskStream, class_order, task_sizes
+from cprompt.settings import check, from_mapping, setting, suggest, to_mapping
+from cprompt.training.settings import Acceleration, Seeds, TrainingConfig
+from cprompt.vit.loading import PAPER_BACKBONE
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images, and how they are fed."""
+
+    dataset: str = setting("folder", "a dataset's name, see `cprompt list datasets`")
+    root: str | None = setting(None, "where its images are")
+    transform: str = setting("photo", "augmentation recipe")
+    normalization: str = setting("none", "none (inputs in [0,1]), imagenet or inception")
+    validation: float | None = setting(
+        None, "hold out this fraction of train and evaluate on it instead of test"
+    )
+    options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "options of the dataset's loader"}
+    )
+
+    def __post_init__(self) -> None:
+        check(
+            self.normalization in NORMALIZATIONS,
+            f"normalization {self.normalization!r} is not one of {', '.join(NORMALIZATIONS)}",
+        )
+        check(
+            self.transform in RECIPES,
+            f"transform {self.transform!r} is not one of {', '.join(RECIPES)}",
+        )
+
+    def load(self, seed: int) -> Dataset:
+        """Read the dataset; with `validation`, test images are never looked at."""
+        dataset = load_dataset(
+            self.dataset, None if self.root is None else Path(self.root), **self.options
+        )
+        if self.validation is not None:
+            dataset = dataset.with_validation(self.validation, seed)
+        return dataset
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """How classes are cut into tasks: exactly one of increment, tasks and sizes."""
+
+    increment: int | None = setting(None, "classes a task, remainder last")
+    first: int | None = setting(None, "classes of the first task, with increment")
+    tasks: int | None = setting(None, "number of tasks")
+    sizes: tuple[int, ...] | None = setting(None, "classes of every task")
+
+    def build(self, n_classes: int, order: int | str | Sequence[int]) -> TaskStream:
+        """The stream over a dataset of `n_classes`."""
+        sizes = task_sizes(
+            n_classes,
+            increment=self.increment,
+            first=self.first,
+            tasks=self.tasks,
+            sizes=self.sizes,
+        )
+        return TaskStream(class_order(n_classes, order), sizes)
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """Which frozen model."""
+
+    name: str = setting(
+        PAPER_BACKBONE, "an embedded backbone, a timm ViT with its weight tag, or auto"
+    )
+    weights: str | None = setting(None, "a local .safetensors or .pth file, or random:SEED")
+    image_size: int | None = setting(None, "resize the position embedding to this image size")
+
+
+@dataclass(frozen=True)
+class ExecutionConfig:
+    """How the machine is used; changes no number beyond rounding."""
+
+    device: str = setting("auto", "auto, cpu, cuda or mps")
+    accelerate: Acceleration = setting(
+        "auto",
+        "on CUDA: graphs, compile (fused kernels too) or none; auto: compile for long runs",
+    )
+    workers: int | None = setting(
+        None, "threads that prepare images; empty: one a core with an accelerator, else none"
+    )
+    eval_batch_size: int | None = setting(
+        None, "test images per batch; empty: 256 with an accelerator, else 32"
+    )
+    memory_gib: float = setting(4.0, "features of test images to keep in memory; more: on disk")
+    checkpoint_seconds: float = setting(60.0, "save at most so often in the middle of a task")
+
+    def __post_init__(self) -> None:
+        workers, batch = self.workers, self.eval_batch_size
+        check(workers is None or workers >= 0, f"workers {workers} must not be negative")
+        check(batch is None or batch >= 1, f"eval_batch_size {batch} must be positive")
+        check(self.memory_gib >= 0, f"memory_gib {self.memory_gib} must not be negative")
+
+    def workers_on(self, device: torch.device) -> int:
+        """How many threads prepare images for `device`."""
+        if self.workers is not None:
+            return self.workers
+        return 0 if device.type == "cpu" else os.cpu_count() or 1
+
+    def eval_batch_on(self, device: torch.device) -> int:
+        """How many test images go to `device` at once."""
+        return self.eval_batch_size or (32 if device.type == "cpu" else 256)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that a run depends on."""
+
+    benchmark: str
+    method: str
+    flavour: str | None
+    settings: dict[str, Any]
+    data: DataConfig = field(default_factory=DataConfig)
+    stream: StreamConfig = field(default_factory=StreamConfig)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    seeds: Seeds = field(default_factory=Seeds)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested values; `method` holds the name and every setting of the method."""
+        parts: dict[str, Any] = {
+            f.name: to_mapping(getattr(self, f.name))
+            for f in dataclasses.fields(self)
+            if f.name in PARTS
+        }
+        return {
+            "benchmark": self.benchmark,
+            "flavour": self.flavour,
+            "method": {"name": self.method, **self.settings},
+            **parts,
+        }
+
+    def public(self) -> dict[str, Any]:
+        """`to_dict` without paths of this machine, for records."""
+        plain = self.to_dict()
+        plain["data"]["root"] = plain["cache"]["folder"] = None
+        for name, value in self.data.options.items():  # some are files that list images
+            if isinstance(value, str):
+                plain["data"]["options"][name] = Path(value).name
+        if self.backbone.weights and not self.backbone.weights.startswith("random:"):
+            plain["backbone"]["weights"] = Path(self.backbone.weights).name
+        return plain
+
+    def default_folder(self) -> Path:
+        """Where the run goes unless told: readable, and another one for other settings.
+
+        Only settings that differ from their defaults are in its name's digest, so that a setting
+        which a later version adds does not lose the runs of this one.
+        """
+        public = self.public()
+        weights = {"backbone": {"weights": public["backbone"]["weights"]}}
+        counts = merge(what_counts(public), weights)
+        seeds = counts.pop("seeds")
+        usual = flatten(config_from_dict({"method": {"name": self.method}}).to_dict())
+        unusual = {k: v for k, v in flatten(counts).items() if k not in usual or usual[k] != v}
+        order = seeds["order"]
+        if isinstance(order, list):
+            order = f"list{_digest(order)}"
+        method = self.method if self.flavour is None else f"{self.method}-{self.flavour}"
+        name = f"{method}-order{order}-init{seeds['init']}-data{seeds['data']}-{_digest(unusual)}"
+        return Path("runs") / self.benchmark / name
+
+
+def _digest(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def what_counts(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of plain settings that decides a run's numbers.
+
+    Neither the machine nor where files lie does; the backbone's weights are compared by their
+    fingerprint, not by the name of their file.
+    """
+    return merge(
+        {k: v for k, v in plain.items() if k not in ("execution", "cache")},
+        {"data": {"root": None}, "backbone": {"weights": None}},
+    )
+
+
+PARTS: dict[str, type] = {
+    "data": DataConfig,
+    "stream": StreamConfig,
+    "backbone": BackboneConfig,
+    "training": TrainingConfig,
+    "seeds": Seeds,
+    "evaluation": EvaluationConfig,
+    "execution": ExecutionConfig,
+    "cache": CacheConfig,
+}
+
+
+def config_from_dict(plain: Mapping[str, Any]) -> RunConfig:
+    """Check plain nested values and fill in defaults, the method's own settings included."""
+    given = copy.deepcopy(dict(plain))
+    benchmark, flavour = given.pop("benchmark", "custom"), given.pop("flavour", None)
+    settings = dict(_mapping(given.pop("method", None), "method"))
+    name = settings.pop("name", "cprompt")
+    cls = method_class(name)
+    checked: Any = from_mapping(cls.Config, settings, where=f"method {name}")
+    for part in given:
+        if part not in PARTS:
+            raise ConfigError(f"no settings {part!r}{suggest(part, ['method', *PARTS])}")
+    parts: dict[str, Any] = {
+        part: from_mapping(PARTS[part], _mapping(given.get(part), part), where=part)
+        for part in PARTS
+    }
+    return RunConfig(benchmark, name, flavour, to_mapping(checked), **parts)
+
+
+def resolve(
+    benchmark: str,
+    method: str = "cprompt",
+    flavour: str | None = None,
+    *,
+    file: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The settings of `benchmark` with `method`: recipes, then `file`, then dotted `overrides`."""
+    flavour, for_method = method_recipe(method, flavour)
+    asked = merge(read_yaml(file) if file else {}, nest(overrides or {}))
+    _check_names(asked, {"benchmark": benchmark, "method": method, "flavour": flavour})
+    layers = [
+        {k: v for k, v in benchmark_recipe(benchmark).items() if k != "summary"},
+        {k: v for k, v in for_method.items() if k != "benchmarks"},
+        for_method.get("benchmarks", {}).get(benchmark, {}),
+        asked,
+        {"benchmark": benchmark, "flavour": flavour, "method": {"name": method}},
+    ]
+    return config_from_dict(functools.reduce(merge, layers, {}))
+
+
+def _check_names(asked: Mapping[str, Any], names: Mapping[str, str | None]) -> None:
+    """Refuse settings that were written for another benchmark, method or flavour."""
+    theirs = {**asked, "method": _mapping(asked.get("method"), "method").get("name")}
+    for kind, name in names.items():
+        other = theirs.get(kind)
+        if other not in (None, name):
+            raise ConfigError(
+                f"the settings are for {kind} {other!r}, but the run is for {name!r}; "
+                f"ask for {kind} {other!r}, or take its name out of the settings"
+            )
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    """`value`, or nothing for an empty one; anything but names and values is refused."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: {value!r} is not names and values")
+    return value
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, level by level; an empty part in `over` sets nothing."""
+    merged = dict(base)
+    for key, value in over.items():
+        if value is None and isinstance(merged.get(key), Mapping):
+            continue
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    if {"increment", "tasks", "sizes"} & set(over):  # three ways to say one thing: the last counts
+        for other in {"increment", "first", "tasks", "sizes"} - set(over):
+            merged.pop(other, None)
+    return merged
+
+
+def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
+    """{"training.lr": 0.1} to {"training": {"lr": 0.1}}."""
+    nested: dict[str, Any] = {}
+    for name, value in dotted.items():
+        *path, last = name.split(".")
+        if not path:
+            raise ConfigError(
+                f"setting {name!r} names no part; write PART.NAME, with PART one of "
+                f"{', '.join(['method', *PARTS])}"
+            )
+        at = nested
+        for key in path:
+            at[key] = dict(_mapping(at.get(key), f"{name} cannot be set inside {key}"))
+            at = at[key]
+        at[last] = value
+    return nested
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"training": {"lr": 0.1}} to {"training.lr": 0.1}, the inverse of `nest`."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping from a user's file."""
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} is not readable YAML: {error}") from error
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path} must hold names and values, not {type(loaded).__name__}")
+    return loaded
+
+
+# --- recipes that come with the package ---------------------------------------------------------

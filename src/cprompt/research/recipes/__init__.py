@@ -1,0 +1,65 @@
+"""The YAML recipes that come with the package: benchmarks, methods and the paper's tables."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from cprompt.errors import ConfigError
+from cprompt.methods.registry import method_class
+from cprompt.settings import suggest
+
+
+def benchmarks() -> list[str]:
+    """Names of all benchmark recipes."""
+    return recipe_names("benchmarks")
+
+
+def benchmark_recipe(name: str) -> dict[str, Any]:
+    """The recipe of a benchmark, as plain values, with a `summary`."""
+    if name not in benchmarks():
+        raise ConfigError(f"no benchmark {name!r}{suggest(name, benchmarks())}")
+    return read_recipe("benchmarks", name)
+
+
+def flavours(method: str) -> list[str]:
+    """Named sets of a method's settings, the default one first; [] where there is only one."""
+    recipe = read_recipe("methods", method) if method in recipe_names("methods") else {}
+    names = recipe.get("flavours", {})
+    return sorted(names, key=lambda name: name != recipe.get("default_flavour"))
+
+
+def method_recipe(method: str, flavour: str | None = None) -> tuple[str | None, dict[str, Any]]:
+    """The flavour's name and the method's recipe, `benchmarks` holding what differs on each.
+
+    Without `flavour` it is the method's default one; (None, {}) for a method without a recipe.
+    """
+    method_class(method)
+    known = flavours(method)
+    if flavour is not None and flavour not in known:
+        raise ConfigError(
+            f"{method} has no flavour {flavour!r}; "
+            + (f"it has {', '.join(known)}" if known else "it has only one set of settings")
+        )
+    if method not in recipe_names("methods"):
+        return None, {}
+    recipe = read_recipe("methods", method)
+    if not known:
+        return None, recipe
+    flavour = flavour or known[0]
+    return flavour, recipe["flavours"][flavour]
+
+
+def recipe_names(kind: str) -> list[str]:
+    """Names of the recipes of a kind: benchmarks, methods or tables."""
+    folder = resources.files(__name__) / kind
+    return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
+
+
+def read_recipe(kind: str, name: str) -> dict[str, Any]:
+    """One of the YAML files that come with the package."""
+    text = (resources.files(__name__) / kind / f"{name}.yaml").read_text("utf-8")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded

@@ -1,0 +1,179 @@
+"""The record of a run: one JSON file with everything a number depends on."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+import torchvision
+
+import cprompt
+from cprompt.errors import CheckpointError, CPromptError
+from cprompt.files import read_json, write_json
+from cprompt.research import metrics
+from cprompt.research.evaluation import Row, matrix_of, selection_accuracy
+from cprompt.research.stream import TaskStream
+
+FORMAT = "cprompt-record"
+VERSION = 1
+FILE = "record.json"
+
+_KEYS = {"images": "pictures"}
+"""Fields whose key in the file, kept so that every record ever written is read, differs."""
+_BUILT = ("stream", "rows", "classes")
+"""Fields that are not stored as they are."""
+
+
+@dataclass
+class Record:
+    """What was run, on what, and what came out; `rows` grows by one a task.
+
+    config: `RunConfig.to_dict()`. classes: names by dataset label. seconds: wall-clock, by part;
+    `waiting` is the part of training spent waiting for images. test_passes: how often a test
+    image went through the backbone over the whole stream, without and with prompts.
+    losses: for each task, the mean loss terms of each epoch. memory: peaks in bytes, of the process
+    and, where there is one, of the CUDA device, on which decoded images may lie too.
+    """
+
+    config: dict[str, Any]
+    stream: TaskStream
+    dataset: str
+    classes: Sequence[str]
+    backbone: dict[str, str]
+    images: dict[str, int]
+    parameters: dict[str, int] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    losses: list[list[dict[str, float]]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    test_passes: dict[str, int] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every task was learnt and evaluated."""
+        return len(self.rows) == self.stream.n_tasks
+
+    def matrix(self, mode: str = "selected") -> metrics.AccuracyMatrix:
+        """The counts behind a[i,j]."""
+        return matrix_of(self.rows, self.stream, mode)
+
+    def summary(self) -> dict[str, float]:
+        """Every metric of the tasks done so far, by name; those that are undefined are left out.
+
+        Besides `metrics.summary`: old, new and top-k accuracy and `selection_accuracy` (prompt
+        picked right) after the last task, and, where asked for, last and average accuracy with
+        the right prompt given and with the first prompt always (tasks 2 to T, as in the paper).
+        """
+        if not self.rows:
+            return {}
+        last = self.rows[-1]
+        matrix = self.matrix()
+        found = metrics.summary(matrix)
+        found["old_accuracy"] = float(metrics.old_accuracy(matrix)[-1])
+        found["new_accuracy"] = float(metrics.new_accuracy(matrix)[-1])
+        if last.top_k is not None:
+            found["top_k_accuracy"] = 100 * sum(last.top_k) / sum(last.count)
+        if last.picks is not None:
+            found["selection_accuracy"] = selection_accuracy(last)
+        for mode, skip in (("given", 0), ("first", 1)):
+            if mode in last.correct and len(self.rows) > skip:
+                matrix = matrix_of(self.rows, self.stream, mode, skip)
+                found[f"last_accuracy_{mode}"] = metrics.last_accuracy(matrix)
+                found[f"average_accuracy_{mode}"] = metrics.average_accuracy(matrix)
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; the summary is there for readers and is not read back."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "finished": self.finished,
+            "summary": self.summary(),
+            **{_KEYS.get(k, k): v for k, v in vars(self).items() if k not in _BUILT},
+            "classes": list(self.classes),
+            "stream": self.stream.to_dict(),
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """The record that `to_dict` described."""
+        fields = {_KEYS.get(name, name): name for name in cls.__dataclass_fields__}
+        known = {fields[k]: v for k, v in values.items() if k in fields}
+        known["classes"] = tuple(values["classes"])
+        known["stream"] = TaskStream.from_dict(values["stream"])
+        known["rows"] = [Row.from_dict(row) for row in values["rows"]]
+        return cls(**known)
+
+    def save(self, folder: Path) -> None:
+        """Write `record.json`, beside and renamed."""
+        write_json(folder / FILE, self.to_dict())
+
+
+def load_record(path: Path) -> Record:
+    """Read a record from a run folder or a JSON file."""
+    path = path / FILE if path.is_dir() else path
+    values = read_json(path)
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a record of cprompt")
+    if values.get("version") != VERSION:
+        raise CheckpointError(
+            f"record {path} has format version {values.get('version')}; this cprompt reads "
+            f"version {VERSION}"
+        )
+    try:
+        record = Record.from_dict(values)
+        record.summary()  # counts that contradict each other are found here, not in a table
+    except (LookupError, TypeError, ValueError, CPromptError) as error:
+        raise CheckpointError(f"record {path} is damaged: {error!r}") from error
+    return record
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and hardware of this process; no host name, no path."""
+    hardware = {"device": device.type, "cpu": _cpu_name(), "cpu_count": os.cpu_count()}
+    if device.type == "cuda":
+        hardware["gpu"] = torch.cuda.get_device_name(device)
+    return {
+        "cprompt": cprompt.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "timm": timm.__version__,
+        "system": platform.system(),
+        **hardware,
+    }
+
+
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Most bytes this process held so far, and on a CUDA device since its peak was last reset."""
+    peaks = {}
+    try:
+        import resource
+    except ModuleNotFoundError:  # not on Windows
+        pass
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peaks["process"] = peak * (1 if platform.system() == "Darwin" else 1024)
+    if device.type == "cuda":
+        peaks["device"] = torch.cuda.max_memory_allocated(device)
+    return peaks
+
+
+def _cpu_name() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,241 @@
+"""The paper's tables as lists of runs: what each row needs, and the numbers it shows.
+
+A table is a YAML file in recipes/tables. Rows name a method, a flavour and settings; runs are
+found by their settings, so a run that two tables need is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cprompt.errors import ConfigError
+from cprompt.methods.registry import method_class
+from cprompt.research.config import RunConfig, flatten, merge, nest, resolve, what_counts
+from cprompt.research.metrics import mean_std
+from cprompt.research.recipes import read_recipe, recipe_names
+from cprompt.research.record import FILE, Record, load_record
+from cprompt.settings import suggest
+
+PAPER_SEEDS = (1993, 87, 1013)
+"""The class orders of the released code."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: a method, its settings, and the paper's numbers in the order of the columns."""
+
+    label: str
+    method: str
+    flavour: str | None
+    mode: str
+    settings: Mapping[str, Any]
+    paper: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table shows; `columns` maps a metric's name to its heading."""
+
+    name: str
+    title: str
+    paper: str
+    benchmarks: tuple[str, ...]
+    columns: Mapping[str, str]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Ours as mean and std over the runs (std None for one run), and the paper's as printed."""
+
+    mean: float | None
+    std: float | None
+    runs: int
+    paper: str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A filled table: headings, rows of (label, cells), and what a reader must know beside it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    notes: tuple[str, ...]
+
+
+def table_names() -> list[str]:
+    """Every table that is a list of runs."""
+    return recipe_names("tables")
+
+
+def load_table(name: str) -> TableSpec:
+    """The table of that name."""
+    if name not in table_names():
+        raise ConfigError(f"no table {name!r}{suggest(name, table_names())}")
+    about = read_recipe("tables", name)
+    rows = tuple(
+        Row(
+            label=row["label"],
+            method=row.get("method", "cprompt"),
+            flavour=row.get("flavour"),
+            mode=row.get("mode", "selected"),
+            settings=row.get("set", {}),
+            paper=row.get("paper", {}),
+        )
+        for row in about["rows"]
+    )
+    return TableSpec(
+        name, about["title"], about["paper"], tuple(about["benchmarks"]), about["columns"], rows
+    )
+
+
+def only(spec: TableSpec, benchmarks: Sequence[str]) -> TableSpec:
+    """The part of a table about these benchmarks, in the table's order; all of it for none."""
+    for name in benchmarks:
+        if name not in spec.benchmarks:
+            raise ConfigError(
+                f"table {spec.name} has no benchmark {name!r}{suggest(name, list(spec.benchmarks))}"
+            )
+    chosen = tuple(b for b in spec.benchmarks if b in benchmarks)
+    if not chosen or chosen == spec.benchmarks:
+        return spec
+    return replace(spec, title=f"{spec.title}, {', '.join(chosen)}", benchmarks=chosen)
+
+
+def row_config(
+    row: Row,
+    benchmark: str,
+    seed: int,
+    *,
+    small: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The run behind a row: one seed for class order, initialisation and data.
+
+    Methods that select a prompt are always measured with the right and the first prompt too, so
+    that tables about those find the same runs.
+    """
+    settings: dict[str, Any] = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
+    if method_class(row.method).selects_task:
+        settings["evaluation.modes"] = ["selected", "given", "first"]
+    if small:
+        settings |= flatten(_small(row.method, benchmark))
+    return resolve(
+        benchmark,
+        row.method,
+        row.flavour,
+        overrides={**settings, **row.settings, **(overrides or {})},
+    )
+
+
+def _small(method: str, benchmark: str) -> dict[str, Any]:
+    about = read_recipe(".", "small")
+    in_place = merge(about["common"], about["benchmarks"][benchmark])
+    return merge(in_place, about["methods"].get(method, {}))
+
+
+Find = Callable[[RunConfig], Record | None]
+"""Gives the record of a run, or None where it was not made."""
+
+
+def fill(
+    spec: TableSpec,
+    seeds: Sequence[int],
+    find: Find,
+    *,
+    small: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> Table:
+    """The table with our numbers from records and the paper's beside them."""
+    several = len(spec.benchmarks) > 1
+    columns = tuple(
+        f"{benchmark} {heading}" if several else heading
+        for benchmark in spec.benchmarks
+        for heading in spec.columns.values()
+    )
+    rows = []
+    wanted = finished = 0
+    backbones: set[str] = set()
+    flavours: set[str] = set()
+    for row in spec.rows:
+        cells = []
+        for benchmark in spec.benchmarks:
+            configs = [
+                row_config(row, benchmark, seed, small=small, overrides=overrides) for seed in seeds
+            ]
+            flavours |= {f"{c.method} {c.flavour}" for c in configs if c.flavour}
+            found = [find(config) for config in configs]
+            records = [record for record in found if record is not None and record.finished]
+            wanted += len(seeds)
+            finished += len(records)
+            backbones |= {f"{r.backbone['name']} ({r.backbone['weights']})" for r in records}
+            summaries = [record.summary() for record in records]
+            paper = row.paper.get(benchmark, [None] * len(spec.columns))
+            for metric, printed in zip(spec.columns, paper, strict=True):
+                cells.append(_cell(summaries, metric, row.mode, printed))
+        rows.append((row.label, tuple(cells)))
+    numbers = ", ".join(map(str, seeds))
+    over = f"mean ± sample std over seeds {numbers}" if len(seeds) > 1 else f"seed {numbers}"
+    notes = [
+        f"Ours: {over} (class order, initialisation and data); "
+        f"backbone {', '.join(sorted(backbones)) or 'not run'}"
+        + (f"; flavours: {', '.join(sorted(flavours))}" if flavours else "")
+        + ".",
+        f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, augreg_in21k_ft_in1k).",
+    ]
+    if changed := _told(overrides or {}):
+        notes.insert(1, f"Ours with {changed} in place of the benchmark's own.")
+    if finished < wanted:
+        notes.append(f"Only {finished} of {wanted} runs are finished; the numbers are over those.")
+    if small:
+        notes.append(
+            "--small: drawn images and the embedded backbone stand in for the benchmark; "
+            "these numbers show that the path works and say nothing about the paper's."
+        )
+    title = f"{spec.title}, small stand-in" if small else spec.title
+    return Table(title, columns, tuple(rows), tuple(notes))
+
+
+def _told(overrides: Mapping[str, Any]) -> str:
+    """Those settings that decide numbers, for a note; the backbone has its own."""
+    counts = flatten(what_counts(nest(overrides)))
+    return ", ".join(
+        f"{name} {value}"
+        for name, value in sorted(overrides.items())
+        if counts.get(name) == value and not name.startswith("backbone.")
+    )
+
+
+def _cell(summaries: Sequence[Mapping[str, float]], metric: str, mode: str, printed: Any) -> Cell:
+    """A metric over the runs; `mode` asks for that with the right or the first prompt."""
+    if isinstance(printed, float):  # YAML made 73.1 of 73.10
+        printed = f"{printed:.2f}"
+    paper = None if printed is None else str(printed)
+    if metric == "selection_accuracy" and mode == "given":
+        values = [100.0 for _ in summaries]  # by definition
+    else:
+        name = metric if mode == "selected" else f"{metric}_{mode}"
+        values = [summary[name] for summary in summaries if name in summary]
+    if not values:
+        return Cell(None, None, 0, paper)
+    mean, std = mean_std(values)
+    return Cell(mean, std if len(values) > 1 else None, len(values), paper)
+
+
+def finder(parent: Path) -> Find:
+    """Finds the records of runs below `parent`."""
+
+    def find(config: RunConfig) -> Record | None:
+        folder = run_folder(config, parent)
+        return load_record(folder) if (folder / FILE).exists() else None
+
+    return find
+
+
+def run_folder(config: RunConfig, parent: Path) -> Path:
+    """Where a table's run lives below `parent`."""
+    return parent / config.default_folder().relative_to("runs")

@@ -1,0 +1,221 @@
+"""Every benchmark runs from its command line to its table and its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.images import draw_dataset, draw_jpegs
+from PIL import Image
+
+from benchmarks import __main__ as all_of_them
+from benchmarks import common, epoch, evaluate, memory, predict, train_step
+from benchmarks.work import Pass, Work
+from cprompt.files import read_json
+from cprompt.research.evaluation import Evaluator, Row
+from cprompt.research.record import Record
+
+SIZES = {"image-size": 32, "batch": 2, "tasks": 2, "classes": 3, "length": 2}
+TINY = ["--device=cpu", "--backbone=test_vit", *(f"--{k}={v}" for k, v in SIZES.items())]
+STREAMS = ["--device=cpu", "--length=2", "--classes=6", "--per-class=2", "--tasks", "2", "3"]
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the benchmarks of a test write."""
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    return tmp_path / "cpu"
+
+
+def test_train_step_writes_what_it_shows(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train_step.main(TINY)
+    result = read_json(results / "train_step.json")
+    assert list(result["contenders"]) == ["released, fp32", "ours, fp32", "ours, bf16"]
+    shown = capsys.readouterr().out
+    first = result["contenders"]["released, fp32"]["seconds"]["median"]
+    for name, row in result["contenders"].items():
+        seconds = row["seconds"]["median"]
+        assert row["times_released"] == pytest.approx(first / seconds)
+        assert name in shown
+        assert f"{1e3 * seconds:.2f}" in shown
+    assert result["hardware"]["torch"] == torch.__version__
+    assert result["settings"]["tasks"] == 2
+
+
+def test_predict_counts_images_a_second(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predict.main(TINY)
+    found = read_json(results / "predict.json")["contenders"]
+    assert list(found) == ["released, fp32", "ours, fp32", "ours, bf16", *predict.PLAIN]
+    shown = capsys.readouterr().out
+    for name, row in found.items():
+        seconds = row["seconds"]["median"]
+        assert row["images_per_second"] == pytest.approx(2 / seconds)
+        plain = found["timm forward, fp32"]["seconds"]["median"]
+        assert row["times_timm_fp32"] == pytest.approx(plain / seconds)
+        assert name in shown
+
+
+def test_an_answer_is_two_passes_and_a_plain_forward_one() -> None:
+    work = Work(embedding=1000, plain=Pass(100, 0, 90, 0), prompted=Pass(10, 0, 9, 0))
+    flop = [predict.flop_per_image(name, work) for name in ("released, fp32", "ours, bf16")]
+    assert flop == [2110, 1099]
+    assert predict.flop_per_image("timm forward, bf16", work) == 1100
+
+
+def test_memory_is_compared_with_the_released_way(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = iter([8_000, 4_000, 2_000, 600, 300, None])
+    called: list[Any] = []
+
+    def peak_memory(call: common.Call, device: torch.device) -> int | None:
+        call()
+        called.append(call)
+        return next(measured)
+
+    monkeypatch.setattr(common, "peak_memory", peak_memory)
+    memory.main(TINY)
+    peaks = read_json(results / "memory.json")["peaks"]
+    assert [row["of_released"] for row in peaks["training step"].values()] == [1, 0.5, 0.25]
+    assert [row["bytes"] for row in peaks["prediction"].values()] == [600, 300, None]
+    assert list(peaks["prediction"]) == ["released, fp32", "ours, fp32", "ours, bf16"]
+    assert [c.func.__name__ for c in called] == ["few_steps"] * 3 + ["one_prediction"] * 3
+
+
+def test_an_epoch_is_taken_from_drawn_files(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    epoch.main([*TINY, "--epochs=2", "--workers=0", "--per-class=1"])
+    result = read_json(results / "epoch.json")
+    assert list(result["pipelines"]) == ["ours", "torchvision", epoch.THERE]
+    least = sum(result["pipelines"][epoch.THERE]["seconds"][1:]) / 2
+    for name, pipeline in result["pipelines"].items():
+        seconds, waited, later = (
+            pipeline[key] for key in ("seconds", "host_waited_seconds", "later")
+        )
+        assert len(seconds) == len(waited) == 3
+        assert later["seconds"] == pytest.approx(sum(seconds[1:]) / 2)
+        assert later["images_per_second"] == pytest.approx(3 / later["seconds"])
+        assert later["device_waits"] == pytest.approx(max(0, 1 - least / later["seconds"]))
+        assert later["host_waits"] == pytest.approx(sum(waited[1:]) / sum(seconds[1:]))
+        assert (later["host_waits"] > 0) == (name != epoch.THERE)
+    preparation = result["preparation"]
+    assert preparation["decoded_bytes"] == 3 * 500 * 375 * 3
+    ours = result["pipelines"]["ours"]
+    assert ours["first_seconds"] == ours["seconds"][0] + preparation["seconds"]
+    assert "torchvision, 0 processes" in capsys.readouterr().out
+
+
+def test_both_pipelines_see_the_files_of_the_first_classes(tmp_path: Path) -> None:
+    draw_jpegs(tmp_path / "train", 3, 2)
+    chosen, files, labels = epoch.read_folder(tmp_path, 2, 32)
+    assert labels == [0, 0, 1, 1]
+    assert [f.parent.name for f in files] == ["disc", "disc", "five-point star", "five-point star"]
+    seen = [(tuple(chosen[i][0].shape), chosen[i][1]) for i in range(len(chosen))]
+    assert seen == [((3, 32, 32), label) for label in labels]
+    assert {Image.open(file).size for file in files} == {(375, 500), (500, 375)}
+
+
+def test_the_batch_that_is_already_there_is_cut_like_a_real_epoch() -> None:
+    batch = torch.zeros(4, 1), torch.arange(4)
+    lengths = [len(targets) for _, targets in epoch.AlreadyThere(batch, 10).epoch(0)]
+    assert lengths == [4, 4, 2]
+
+
+def test_passes_are_counted_over_streams_of_drawn_images(results: Path) -> None:
+    evaluate.main(STREAMS)
+    result = read_json(results / "evaluate.json")
+    assert result["settings"]["pictures"] == 12
+    two, three = result["streams"]
+    assert (two["tasks"], three["tasks"]) == (2, 3)
+    assert three["scratch_passes"] == {"query": 4 + 8 + 12, "prompted": 4 + 8 + 12}
+    assert three["scratch_per_picture"] == 4 == three["prompted_again_per_picture"]
+    for stream in (two, three):
+        assert stream["passes"]["query"] == 12
+        assert 12 <= stream["passes"]["prompted"] <= 12 * stream["tasks"]
+        assert stream["per_picture"] == sum(stream["passes"].values()) / 12
+        assert stream["rows_that_differ"] == 0
+        assert stream["selection_accuracy"] > 100 / stream["tasks"]
+
+
+def test_other_answers_than_from_scratch_are_a_failure(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = Evaluator.evaluate
+    calls = itertools.count()
+
+    def third_call_differs(self: Evaluator) -> Row:
+        row = answer(self)
+        return dataclasses.replace(row, top_k=[99]) if next(calls) == 2 else row
+
+    monkeypatch.setattr(Evaluator, "evaluate", third_call_differs)
+    with pytest.raises(SystemExit, match="other answers"):
+        evaluate.main(STREAMS)
+    streams = read_json(results / "evaluate.json")["streams"]
+    assert [stream["rows_that_differ"] for stream in streams] == [1, 0]
+    assert "NO" in capsys.readouterr().out
+
+
+def test_passes_of_a_finished_run_come_from_its_record(
+    results: Path, tmp_path: Path, hand_record: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """18 test images, of which 10, 15 and 18 are seen after each of three tasks."""
+    hand_record.test_passes = {"query": 18, "prompted": 27}
+    hand_record.save(tmp_path / "run")
+    evaluate.main(["--run", str(tmp_path / "run")])
+    (run,) = read_json(results / "evaluate_runs.json")["runs"]
+    assert run["per_picture"] == 2.5
+    assert run["scratch_per_picture"] == pytest.approx(2 * (10 + 15 + 18) / 18)
+    assert run["prompted_again_per_picture"] == 4
+    assert run["hardware"] == "abacus"
+    assert "2.50" in capsys.readouterr().out
+
+
+def test_a_run_whose_passes_are_unknown_is_named(tmp_path: Path, hand_record: Record) -> None:
+    hand_record.save(tmp_path / "run")
+    with pytest.raises(SystemExit, match=r"run: the run is not finished, or its passes"):
+        evaluate.main(["--run", str(tmp_path / "run")])
+
+
+def test_drawn_classes_differ_in_figure_or_cast() -> None:
+    dataset = draw_dataset(62, 1, 2)
+    assert dataset.classes[0] == "red disc"
+    assert dataset.classes[60:] == ("green disc", "green five-point star")
+    assert dataset.test.per_class().tolist() == [2] * 62
+    channels = np.asarray(dataset.train.images).mean(axis=(1, 2))
+    assert (channels[:60, 0] > channels[:60, 1]).mean() > 0.9
+    assert (channels[60:, 1] > channels[60:, 0]).all()
+
+
+def test_all_of_them_run_with_the_shared_options_past_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Sequence[str]] = {}
+
+    def run(name: str, arguments: Sequence[str]) -> None:
+        given[name] = arguments
+        if name == "predict":
+            raise SystemExit("at fault")
+
+    assert list(all_of_them.BENCHMARKS) == ["train_step", "predict", "evaluate", "epoch", "memory"]
+    fakes = {name: partial(run, name) for name in all_of_them.BENCHMARKS}
+    monkeypatch.setattr(all_of_them, "BENCHMARKS", fakes)
+    names = ["predict", "epoch", "memory"]
+    out, data = str(tmp_path), str(tmp_path / "data")
+    options = ["--device=cpu", "--quick", "--out", out, "--data", data, "--only", *names]
+    with pytest.raises(SystemExit, match="predict: at fault"):
+        all_of_them.main(options)
+    shared = ["--device", "cpu", "--quick", "--out"]
+    assert given == {
+        "predict": [*shared, str(tmp_path / "predict.json")],
+        "epoch": [*shared, str(tmp_path / "epoch.json"), "--data", data],
+        "memory": [*shared, str(tmp_path / "memory.json")],
+    }
+    assert f"Hardware: {common.hardware(torch.device('cpu'))}" in capsys.readouterr().out

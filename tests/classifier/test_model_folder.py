@@ -1,0 +1,480 @@
+"""A model folder under damage, crashes, full disks, readers and second writers."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from cprompt.classifier import model_folder
+from cprompt.classifier.model_folder import (
+    FILE,
+    LOCK,
+    exists,
+    read,
+    read_about,
+    size,
+    undo,
+    write,
+    writing,
+)
+from cprompt.errors import ModelError
+
+
+def put(folder: Path, number: int, replaces: tuple[str, ...] | None = None) -> int:
+    """Write version `number`, whose tensors and description both say which one it is."""
+    before = tuple(f"m{i}" for i in range(number)) if replaces is None else replaces
+    about = {"model": f"m{number}", "names": ["Ørsted", "猫", "🐈"], "number": number}
+    return write(folder, about, {"t": torch.full((50,), float(number))}, replaces=before)
+
+
+def version(folder: Path) -> int:
+    """Which version is there; fails where description and tensors are of two."""
+    stored = read(folder)
+    number: int = stored.about["number"]
+    assert torch.equal(stored.tensors["t"], torch.full((50,), float(number)))
+    assert stored.about["names"] == ["Ørsted", "猫", "🐈"]
+    return number
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Versions 1 and 2."""
+    made = tmp_path / "model"
+    assert put(made, 1) == 1
+    assert put(made, 2) == 2
+    return made
+
+
+def files(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir()} - {LOCK}
+
+
+def test_a_model_and_the_one_before_are_kept_and_nothing_else(folder: Path) -> None:
+    assert version(folder) == 2
+    two = {FILE, "learnt-000002.safetensors", "model-000001.json", "learnt-000001.safetensors"}
+    assert files(folder) == two
+    put(folder, 3)
+    assert files(folder) == {
+        FILE,
+        "learnt-000003.safetensors",
+        "model-000002.json",
+        "learnt-000002.safetensors",
+    }
+    assert size(folder) == sum((folder / name).stat().st_size for name in files(folder))
+
+
+def test_the_description_is_json_with_names_as_they_are(folder: Path) -> None:
+    text = (folder / FILE).read_text(encoding="utf-8")
+    assert "猫" in text
+    about = json.loads(text)
+    assert (about["format"], about["version"], about["generation"]) == ("cprompt-model", 1, 2)
+    assert read_about(folder) == {k: v for k, v in about.items() if k != "sha256"}
+
+
+def test_undo_goes_back_once(folder: Path) -> None:
+    assert undo(folder) == 1
+    assert version(folder) == 1
+    assert files(folder) == {FILE, "learnt-000001.safetensors"}
+    with pytest.raises(ModelError, match="keeps no version from before"):
+        undo(folder)
+    assert put(folder, 3) == 2
+    assert version(folder) == 3
+    undo(folder)
+    assert version(folder) == 1
+
+
+def test_saving_the_same_model_again_changes_nothing(folder: Path) -> None:
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    assert put(folder, 2) == 2
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def test_saving_the_version_before_is_an_undo(folder: Path) -> None:
+    assert put(folder, 1, replaces=("m2",)) == 1
+    assert version(folder) == 1
+    assert files(folder) == {FILE, "learnt-000001.safetensors"}
+
+
+def test_a_model_that_learnt_more_meanwhile_is_not_overwritten(folder: Path) -> None:
+    with pytest.raises(ModelError, match="holds another model than the one that was loaded"):
+        put(folder, 5, replaces=("m1",))
+    assert version(folder) == 2
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "cat.jpg").write_bytes(b"photo")
+    with pytest.raises(ModelError, match=r"other files \('cat.jpg'\)"):
+        put(tmp_path, 1)
+    assert files(tmp_path) == {"cat.jpg"}
+
+
+def test_no_model_is_named_as_such(tmp_path: Path) -> None:
+    assert not exists(tmp_path)
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ModelError, match=r"no model in .*`cprompt learn` makes one"):
+            read(path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ModelError, match="file"):
+        put(tmp_path / "file", 1)
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+def test_every_flipped_byte_of_the_description_is_noticed(folder: Path) -> None:
+    path = folder / FILE
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+        with pytest.raises(ModelError, match=FILE):
+            read(folder)
+    path.write_bytes(whole)
+    assert version(folder) == 2
+
+
+def test_every_flipped_byte_of_the_tensors_is_noticed(folder: Path) -> None:
+    path = folder / "learnt-000002.safetensors"
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+        with pytest.raises(ModelError, match=r"learnt-000002.safetensors is damaged.*cprompt undo"):
+            read(folder)
+
+
+@pytest.mark.parametrize("name", [FILE, "learnt-000002.safetensors"])
+def test_a_truncated_file_is_named_in_the_error(folder: Path, name: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    for length in (0, 1, 7, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelError, match=name):
+            read(folder)
+    path.write_bytes(whole + b"\n")
+    with pytest.raises(ModelError, match=name):
+        read(folder)
+    path.unlink()
+    with pytest.raises(ModelError, match=r"is missing|no model in"):
+        read(folder)
+
+
+def test_swapped_files_are_refused(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    put(other, 1)
+    put(other, 7, replaces=("m1",))
+    one, two = (folder / f"learnt-00000{i}.safetensors" for i in (1, 2))
+    shutil.copy(two, tmp_path / "kept")
+    for impostor in (one, other / two.name):
+        shutil.copy(impostor, two)
+        with pytest.raises(ModelError, match="does not match its hash"):
+            read(folder)
+    shutil.copy(tmp_path / "kept", two)
+    shutil.copy(other / FILE, folder / FILE)
+    with pytest.raises(ModelError, match="does not match its hash"):
+        read(folder)
+
+
+@pytest.mark.parametrize("name", ["model-000001.json", "learnt-000001.safetensors"])
+def test_undo_refuses_a_damaged_version_and_keeps_the_good_one(folder: Path, name: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    for content in (whole[:-1], whole[:30] + b"?" + whole[31:], b""):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=name):
+            undo(folder)
+        assert version(folder) == 2
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[]", b"null", b'{"format": 3}', b"\xff"])
+def test_anything_but_a_description_is_refused(folder: Path, content: bytes) -> None:
+    (folder / FILE).write_bytes(content)
+    with pytest.raises(ModelError, match="describes no model of cprompt"):
+        read(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", None])
+def test_undo_is_a_way_out_of_a_damaged_last_version(folder: Path, content: bytes | None) -> None:
+    if content is None:
+        (folder / FILE).unlink()
+    else:
+        (folder / FILE).write_bytes(content)
+    undo(folder)
+    assert version(folder) == 1
+
+
+def resealed(folder: Path, **changes: Any) -> None:
+    """The description with other values and a hash that fits, as only a forger would write it."""
+    about = read_about(folder)
+    (folder / FILE).write_bytes(model_folder._text({**about, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "something"}, "format 'something'; expected 'cprompt-model'"),
+        ({"version": 2}, r"version 2; this cprompt reads version 1\. Use the cprompt that wrote"),
+        ({"files": {}}, "does not name its files"),
+        ({"files": {"../../etc/passwd": {"sha256": "", "bytes": 1}}}, "does not name its files"),
+        ({"files": {"learnt-000002.safetensors": 3}}, "does not name its files"),
+        ({"generation": "2"}, "does not name its files"),
+        ({"model": None}, "does not name its files"),
+    ],
+)
+def test_a_description_of_something_else_is_refused(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
+    resealed(folder, **changes)
+    with pytest.raises(ModelError, match=message):
+        read(folder)
+
+
+def test_a_file_that_is_no_safetensors_is_refused_even_if_its_hash_fits(folder: Path) -> None:
+    import hashlib
+
+    data = b"\x80\x04pickle" * 9
+    (folder / "learnt-000002.safetensors").write_bytes(data)
+    about = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    resealed(folder, files={"learnt-000002.safetensors": about})
+    with pytest.raises(ModelError, match="is no safetensors file"):
+        read(folder)
+    assert save({})  # the format's own reader is what refused it
+
+
+# --- crashes and full disks ---------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for a kill: nobody catches it."""
+
+
+CALLS: list[tuple[Any, str]] = [
+    (Path, "open"),
+    (Path, "replace"),
+    (Path, "unlink"),
+    (os, "fsync"),
+]
+
+
+def break_at(
+    monkeypatch: pytest.MonkeyPatch, nth: int, error: BaseException, after: bool
+) -> Callable[[], int]:
+    """Raise at the nth of all calls that touch the disk, before or after it is made; the count."""
+    counter = itertools.count(1)
+    made: list[int] = []
+
+    def wrap(original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            number = next(counter)
+            made.append(number)
+            if number == nth and not after:
+                raise error
+            result = original(*args, **kwargs)
+            if number == nth:
+                raise error
+            return result
+
+        return call
+
+    for owner, name in CALLS:
+        monkeypatch.setattr(owner, name, wrap(getattr(owner, name)))
+    return lambda: len(made)
+
+
+def every_call(
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[], Path],
+    change: Callable[[Path], object],
+    error: BaseException,
+) -> Iterator[tuple[Path, bool]]:
+    """Folders after `change` was broken off at each of its calls in turn; whether it noticed."""
+    for after in (False, True):
+        for nth in itertools.count(1):
+            folder = make()
+            raised = False
+            with monkeypatch.context() as patch:
+                count = break_at(patch, nth, error, after)
+                try:
+                    change(folder)
+                except (Killed, ModelError):
+                    raised = True
+                calls = count()
+            if calls < nth:
+                assert nth > 5  # the patches did meet the calls that matter
+                break
+            yield folder, raised
+
+
+@pytest.fixture
+def copies(folder: Path, tmp_path: Path) -> Callable[[], Path]:
+    numbers = itertools.count()
+
+    def make() -> Path:
+        copy = tmp_path / f"copy{next(numbers)}"
+        shutil.copytree(folder, copy)
+        return copy
+
+    return make
+
+
+def test_killed_at_any_call_it_is_the_old_model_or_the_new(
+    monkeypatch: pytest.MonkeyPatch, copies: Callable[[], Path]
+) -> None:
+    seen = set()
+    for folder, _ in every_call(monkeypatch, copies, lambda f: put(f, 3), Killed()):
+        seen.add(version(folder))
+        assert put(folder, 4, replaces=("m2", "m3")) in (3, 4)  # and one can go on from there
+        assert version(folder) == 4
+        assert len(files(folder)) == 4
+        undo(folder)
+        assert version(folder) in (2, 3)
+    assert seen == {2, 3}
+
+
+def test_killed_at_any_call_of_undo_it_is_one_of_both_versions(
+    monkeypatch: pytest.MonkeyPatch, copies: Callable[[], Path]
+) -> None:
+    seen = set()
+    for folder, _ in every_call(monkeypatch, copies, undo, Killed()):
+        seen.add(version(folder))
+    assert seen == {1, 2}
+
+
+def test_a_first_write_that_is_killed_leaves_nothing_or_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    numbers = itertools.count()
+    seen = set()
+    for folder, _ in every_call(
+        monkeypatch, lambda: tmp_path / f"new{next(numbers)}", lambda f: put(f, 1), Killed()
+    ):
+        seen.add(version(folder) if exists(folder) else 0)
+        put(folder, 2, replaces=("m1",))
+        assert version(folder) == 2
+    assert seen == {0, 1}
+
+
+def test_a_full_disk_loses_nothing_and_leaves_nothing_half_written(
+    monkeypatch: pytest.MonkeyPatch, copies: Callable[[], Path]
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    seen = set()
+    for folder, raised in every_call(monkeypatch, copies, lambda f: put(f, 3), full):
+        now = version(folder)
+        seen.add((now, raised))
+        if now == 2:
+            assert raised
+            assert undo(folder) == 1  # the version before is still there
+        assert not [name for name in files(folder) if name.endswith(".part")]
+    assert {(2, True), (3, False)} <= seen
+
+
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ModelError, match=r"No space left.*the model is as it was"):
+        put(folder, 3)
+
+
+# --- others -------------------------------------------------------------------------------------
+
+
+def test_a_reader_never_fails_while_versions_come_and_go(folder: Path) -> None:
+    stop = threading.Event()
+    problems: list[BaseException] = []
+    seen = set()
+
+    def look() -> None:
+        while not stop.is_set():
+            try:
+                seen.add(version(folder))
+            except BaseException as error:
+                problems.append(error)
+                return
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(3, 60):
+        put(folder, number)
+        if number % 4 == 0:  # the same file names again, with other content
+            undo(folder)
+    stop.set()
+    reader.join()
+    assert not problems
+    assert len(seen) > 3
+
+
+def test_a_model_that_vanishes_between_two_reads_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    original = model_folder._tensors
+    changes = iter([(3, 4), (5, 6)])
+
+    def slow(path: Path, about: Any) -> Any:
+        for number in next(changes, ()):
+            put(folder, number)
+        return original(path, about)
+
+    monkeypatch.setattr(model_folder, "_tensors", slow)
+    assert version(folder) == 6
+
+
+OTHER = """
+import sys, cprompt.classifier.model_folder as m
+with m.writing(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_writers_get_a_clear_error_and_a_killed_one_frees_the_model(folder: Path) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", OTHER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        for change in (lambda: put(folder, 3), lambda: undo(folder)):
+            with pytest.raises(ModelError, match="another process is changing"):
+                change()
+        assert version(folder) == 2
+    finally:
+        other.kill()
+        other.wait()
+    put(folder, 3)
+    assert version(folder) == 3
+
+
+def test_another_thread_is_another_writer_but_the_same_one_may_write_inside(folder: Path) -> None:
+    answers: list[str] = []
+
+    def other() -> None:
+        try:
+            put(folder, 9)
+        except ModelError as error:
+            answers.append(str(error))
+
+    with writing(folder):
+        put(folder, 3)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert len(answers) == 1
+    assert "another process is changing" in answers[0]
+    assert version(folder) == 3

@@ -1,0 +1,100 @@
+"""Predictions of images of any size, by batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cprompt.classifier.prediction import predict
+from cprompt.data.pipeline.pixels import Pixels
+from cprompt.data.pipeline.views import build
+from cprompt.methods.base import Method, create_method
+from cprompt.vit.promptable import FrozenViT
+
+CPU = torch.device("cpu")
+PREPARATION = build("photo", 48, "inception")
+
+
+def learnt(name: str, backbone: FrozenViT, **settings: Any) -> Method:
+    method = create_method(name, backbone, settings)
+    rng = torch.Generator().manual_seed(0)
+    for size in (2, 3):
+        method.begin_task(size, rng)
+        with torch.no_grad():
+            for parameter in method.parameters():
+                parameter += torch.randn(parameter.shape, generator=rng)
+        method.close_task()
+    return method
+
+
+def some_pixels(n: int = 9) -> tuple[Pixels, torch.Tensor]:
+    """Images of different sizes, and what the network should see of them."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(40, 90, (n, 2))
+    images = [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in sizes]
+    inputs = torch.stack([PREPARATION.prepare(Image.fromarray(p)) for p in images])
+    return Pixels(images.__getitem__, sizes, np.arange(n)), inputs
+
+
+@pytest.mark.parametrize("name", ["cprompt", "l2p", "finetune"])
+def test_answers_are_the_method_s_own_for_any_batch_size(name: str, backbone: FrozenViT) -> None:
+    method = learnt(name, backbone, length=2)
+    pixels, inputs = some_pixels()
+    with torch.no_grad():
+        expected = method(inputs)
+    for batch_size, workers in ((64, 0), (4, 0), (2, 3)):
+        answers = predict(method, pixels, PREPARATION, CPU, batch_size=batch_size, workers=workers)
+        torch.testing.assert_close(answers.logits, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_query_and_task_come_with_the_answer(backbone: FrozenViT) -> None:
+    method = learnt("cprompt", backbone, length=2)
+    pixels, inputs = some_pixels()
+    answers = predict(method, pixels, PREPARATION, CPU, batch_size=4)
+    with torch.no_grad():
+        query = backbone(inputs)
+    assert answers.query is not None
+    assert answers.task is not None
+    torch.testing.assert_close(answers.query, query, rtol=1e-5, atol=1e-5)
+    assert torch.equal(answers.task, method.choose(query))
+    plain = predict(learnt("finetune", backbone, length=2), pixels, PREPARATION, CPU)
+    assert plain.query is None
+    assert plain.task is None
+
+
+def test_every_image_takes_two_passes(backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = learnt("cprompt", backbone, length=2)
+    passed: list[int] = []
+    read = FrozenViT.read
+
+    def counting(self: FrozenViT, embedded: torch.Tensor, *args: Any) -> torch.Tensor:
+        passed.append(len(embedded))
+        return read(self, embedded, *args)
+
+    monkeypatch.setattr(FrozenViT, "read", counting)
+    predict(method, some_pixels()[0], PREPARATION, CPU, batch_size=4)
+    assert passed == [4, 4, 4, 4, 1, 1]
+
+
+def test_bf16_is_near_fp32_and_leaves_the_backbone_as_it_was(backbone: FrozenViT) -> None:
+    method = learnt("cprompt", backbone, length=2)
+    pixels, _ = some_pixels()
+    exact = predict(method, pixels, PREPARATION, CPU)
+    rough = predict(method, pixels, PREPARATION, CPU, precision="bf16")
+    assert backbone.precision == "fp32"
+    assert rough.logits.dtype == torch.float32
+    same = exact.task == rough.task  # a rounded query may find another key
+    assert same.any()
+    gap = (exact.logits - rough.logits)[same].abs().max() / exact.logits.abs().max()
+    assert 0 < gap < 0.03
+
+
+def test_no_images_no_answers(backbone: FrozenViT) -> None:
+    method = learnt("cprompt", backbone, length=2)
+    empty = Pixels(lambda i: np.zeros((1, 1, 3), np.uint8), np.zeros((0, 2), int), np.arange(0))
+    assert predict(method, empty, PREPARATION, CPU).logits.shape == (0, 5)

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile
+
+from cprompt.data.image_files import MAX_PIXELS, decode_image, list_images, read_image, subfolders
+from cprompt.errors import DataError
+
+
+def pixels(path: Path) -> list[tuple[int, ...]]:
+    image = read_image(path)
+    assert image.mode == "RGB"
+    return [tuple(p) for p in np.asarray(image).reshape(-1, 3).tolist()]
+
+
+def saved(tmp_path: Path, image: Image.Image, name: str = "x.png", **options: object) -> Path:
+    image.save(tmp_path / name, **options)
+    return tmp_path / name
+
+
+def noise(height: int = 64, width: int = 64) -> Image.Image:
+    values = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(values)
+
+
+def test_rgb_pixels_come_back_as_stored(tmp_path: Path) -> None:
+    image = noise(5, 7)
+    assert np.array_equal(read_image(saved(tmp_path, image)), image)
+
+
+def test_grey_and_one_bit_become_rgb(tmp_path: Path) -> None:
+    grey = Image.fromarray(np.array([[0, 100, 255]], dtype=np.uint8))
+    assert pixels(saved(tmp_path, grey)) == [(0, 0, 0), (100, 100, 100), (255, 255, 255)]
+    bits = Image.fromarray(np.array([[False, True]]))
+    assert bits.mode == "1"
+    assert pixels(saved(tmp_path, bits)) == [(0, 0, 0), (255, 255, 255)]
+
+
+def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
+    inks = Image.new("CMYK", (8, 8), (255, 0, 0, 0))
+    assert pixels(saved(tmp_path, inks, "x.tif"))[0] == (0, 255, 255)
+    red, green, blue = pixels(saved(tmp_path, inks, "x.jpg", quality=100))[0]
+    assert red <= 3
+    assert green >= 252
+    assert blue >= 252
+
+
+def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
+    values = np.array([[[10, 20, 30, 255], [10, 20, 30, 0], [0, 0, 0, 127]]], dtype=np.uint8)
+    half = 128  # 255 · (1 − 127/255)
+    assert pixels(saved(tmp_path, Image.fromarray(values))) == [
+        (10, 20, 30),
+        (255, 255, 255),
+        (half, half, half),
+    ]
+    grey = Image.fromarray(np.array([[[40, 255], [40, 0]]], dtype=np.uint8))
+    assert grey.mode == "LA"
+    assert pixels(saved(tmp_path, grey)) == [(40, 40, 40), (255, 255, 255)]
+
+
+@pytest.mark.parametrize("name", ["x.png", "x.gif"])
+def test_a_transparent_palette_entry_becomes_white(tmp_path: Path, name: str) -> None:
+    image = Image.fromarray(np.array([[0, 1]], dtype=np.uint8)).convert("P")
+    image.putpalette([200, 0, 0, 0, 0, 200])
+    path = saved(tmp_path, image, name, transparency=1)
+    assert pixels(path) == [(200, 0, 0), (255, 255, 255)]
+
+
+def test_a_transparent_colour_of_an_rgb_or_wide_grey_file_becomes_white(tmp_path: Path) -> None:
+    image = Image.fromarray(np.array([[[9, 8, 7], [1, 2, 3]]], dtype=np.uint8))
+    path = saved(tmp_path, image, transparency=(9, 8, 7))
+    assert pixels(path) == [(255, 255, 255), (1, 2, 3)]
+    wide = Image.fromarray(np.array([[0, 257 * 60]], dtype=np.uint16))
+    assert pixels(saved(tmp_path, wide, transparency=0)) == [(255,) * 3, (60,) * 3]
+
+
+@pytest.mark.parametrize("name", ["x.png", "x.tif"])
+def test_sixteen_bits_are_divided_by_257(tmp_path: Path, name: str) -> None:
+    values = np.array([[0, 256, 257, 257 * 128, 65535]], dtype=np.uint16)
+    greys = [p[0] for p in pixels(saved(tmp_path, Image.fromarray(values), name))]
+    assert greys == [0, 1, 1, 128, 255]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([[0, 7, 255]], dtype=np.int32), [0, 7, 255]),
+        (np.array([[0, 2570, 65535]], dtype=np.int32), [0, 10, 255]),
+        (np.array([[-10, 0, 245]], dtype=np.int32), [0, 10, 255]),
+        (np.array([[0, 500_000, 1_000_000]], dtype=np.int32), [0, 128, 255]),
+        (np.array([[-5, -5]], dtype=np.int32), [0, 0]),
+        (np.array([[0, 0.2, 1]], dtype=np.float32), [0, 51, 255]),
+        (np.array([[0, 7, 255]], dtype=np.float32), [0, 7, 255]),
+        (np.array([[-1, 0, 1]], dtype=np.float32), [0, 128, 255]),
+        (np.array([[np.nan, 0.2, np.inf]], dtype=np.float32), [0, 51, 255]),
+        (np.array([[np.nan]], dtype=np.float32), [0]),
+    ],
+)
+def test_wide_integers_and_floats_are_scaled_not_clipped(
+    tmp_path: Path, values: np.ndarray, expected: list[int]
+) -> None:
+    path = saved(tmp_path, Image.fromarray(values), "x.tif")
+    assert [p[0] for p in pixels(path)] == expected
+
+
+STORED = {  # how a camera that was held that way stores the upright image
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, 1),
+    7: lambda a: a.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda a: np.rot90(a, -1),
+}
+
+
+@pytest.mark.parametrize("name", ["x.png", "x.tif", "x.webp"])
+@pytest.mark.parametrize("orientation", STORED)
+def test_the_exif_rotation_is_applied(tmp_path: Path, orientation: int, name: str) -> None:
+    upright = np.asarray(noise(2, 3))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = Image.fromarray(np.ascontiguousarray(STORED[orientation](upright)))
+    options = {"lossless": True} if name == "x.webp" else {}
+    path = saved(tmp_path, stored, name, exif=exif, **options)
+    assert np.array_equal(read_image(path), upright)
+
+
+def test_a_broken_exif_block_does_not_cost_the_image(tmp_path: Path) -> None:
+    path = saved(tmp_path, noise(4, 4), exif=b"Exif\x00\x00garbage")
+    assert np.array_equal(read_image(path), noise(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("x.gif", {}), ("x.png", {}), ("x.webp", {"lossless": True})],
+)
+def test_an_animation_gives_its_first_frame(
+    tmp_path: Path, name: str, options: dict[str, bool]
+) -> None:
+    frames = [Image.new("RGB", (6, 6), colour) for colour in ((200, 0, 0), (0, 0, 200))]
+    path = saved(tmp_path, frames[0], name, save_all=True, append_images=frames[1:], **options)
+    with Image.open(path) as check:
+        assert check.n_frames == 2
+    assert set(pixels(path)) == {(200, 0, 0)}
+
+
+def png_header(width: int, height: int) -> bytes:
+    """The start of a 1-bit PNG of that size, with no pixel data worth the name."""
+    chunks = b""
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    for kind, body in ((b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")):
+        chunks += struct.pack(">I", len(body)) + kind + body
+        chunks += struct.pack(">I", zlib.crc32(kind + body))
+    return b"\x89PNG\r\n\x1a\n" + chunks
+
+
+def bmp_of_no_width() -> bytes:
+    head = b"BM" + struct.pack("<IHHI", 54, 0, 0, 54)
+    return head + struct.pack("<IiiHHIIiiII", 40, 0, 4, 1, 24, 0, 0, 0, 0, 0, 0)
+
+
+def jpeg() -> bytes:
+    file = io.BytesIO()
+    noise().save(file, "JPEG")
+    return file.getvalue()
+
+
+def png() -> bytes:
+    file = io.BytesIO()
+    noise().save(file, "PNG")
+    return file.getvalue()
+
+
+BAD = {
+    "empty.jpg": (b"", "is empty (0 bytes)"),
+    "text.jpg": (b"not an image at all", "is not an image that can be read"),
+    "script.jpg": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is not an image that"),
+    "cut.jpg": (jpeg()[:-1000], "is damaged or cut short"),
+    "cut.png": (png()[:-1000], "is damaged or cut short"),
+    "flipped.png": (png()[:300] + b"\x00" * 40 + png()[340:], "is damaged or cut short"),
+    "flat.bmp": (bmp_of_no_width(), "is not an image that can be read"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_named_with_what_is_wrong_and_what_to_do(tmp_path: Path, name: str) -> None:
+    content, wrong = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_image(tmp_path / name)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / name}: {wrong}")
+    assert "copy it again or delete it" in message
+    assert "cprompt doctor" in message
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("side", [13_400, 60_000])
+def test_an_image_with_too_many_pixels_is_refused_unread(tmp_path: Path, side: int) -> None:
+    assert side * side > MAX_PIXELS
+    (tmp_path / "bomb.png").write_bytes(png_header(side, side))
+    with pytest.raises(DataError, match=r"bomb\.png: has more than 178 million pixels; store a"):
+        read_image(tmp_path / "bomb.png")
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.jpg: does not exist; copy it again"):
+        read_image(tmp_path / "gone.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    with pytest.raises(DataError, match=r"folder\.jpg: is a folder, not an image"):
+        read_image(tmp_path / "folder.jpg")
+
+
+def test_an_image_is_read_from_an_open_file_under_a_name() -> None:
+    assert decode_image(io.BytesIO(png()), "upload").size == (64, 64)
+    with pytest.raises(DataError, match="upload: is not an image"):
+        decode_image(io.BytesIO(b"words"), "upload")
+
+
+def test_importing_and_reading_leave_pillow_as_it_was(tmp_path: Path) -> None:
+    path = saved(tmp_path, noise(4, 4))
+    code = (
+        "from PIL import Image, ImageFile; before = Image.MAX_IMAGE_PIXELS\n"
+        "from pathlib import Path; from cprompt.data.image_files import read_image\n"
+        f"read_image(Path({str(path)!r}))\n"
+        "assert Image.MAX_IMAGE_PIXELS == before and not ImageFile.LOAD_TRUNCATED_IMAGES"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+def test_images_are_listed_in_order_without_what_systems_leave_behind(tmp_path: Path) -> None:
+    kept = ["B.JPG", "a/1.png", "a/z/2.jpeg", "b.webp", "ä/3.tiff"]
+    left = [".hidden.jpg", ".git/x.jpg", "__MACOSX/x.jpg", "Thumbs.db", "a/notes.txt", "a/._1.png"]
+    for name in kept + left:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)] == kept
+
+
+def test_linked_folders_are_followed_and_a_loop_ends(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "1.png").touch()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "root" / "loop").symlink_to(tmp_path / "root")
+    assert list_images(tmp_path / "root") == [tmp_path / "root" / "link" / "1.png"]
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    for look in (list_images, subfolders):
+        with pytest.raises(DataError, match=r"gone cannot be listed \(No such file"):
+            look(tmp_path / "gone")

@@ -1,0 +1,87 @@
+"""What the documentation says is run as it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from cprompt.methods.registry import METHODS
+from cprompt.research.experiment import load_method
+from cprompt.vit.embedded import EMBEDDED
+from cprompt.vit.loading import load_backbone
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+
+
+def test_the_worked_example_of_a_method_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = types.ModuleType("example")  # dataclasses look their module up
+    monkeypatch.setitem(sys.modules, "example", example)
+    code = blocks("docs/add_a_method.md")
+    assert len(code) == 2
+    try:
+        for block in code:
+            exec(compile(block, "docs/add_a_method.md", "exec"), vars(example))
+        record = example.record
+        method = load_method(Path("runs/nearest_mean"), load_backbone(record.backbone["name"]))
+        assert type(method) is METHODS["nearest_mean"]
+    finally:
+        METHODS.pop("nearest_mean", None)
+
+    assert record.finished
+    assert record.stream.sizes == (3, 1, 2)
+    assert record.test_passes == {"query": 0, "prompted": record.images["test"]}
+    printed = re.fullmatch(r"Last-acc ([\d.]+) %, FF [\d.]+\n", capsys.readouterr().out)
+    assert printed
+    assert 50 < float(printed[1]) < 100  # chance is 17 %
+    images = torch.randn(5, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        alone = torch.cat([method(image[None]) for image in images])
+        torch.testing.assert_close(method(images), alone, rtol=1e-5, atol=1e-5)
+
+
+def test_the_model_card_says_what_the_record_says() -> None:
+    """Every number of the card's result table stands in the JSON beside the weights."""
+    card = (ROOT / "docs/backbone.md").read_text("utf-8")
+    about = json.loads(
+        EMBEDDED["vit_micro_patch8_64.tiny_imagenet"].path.with_suffix(".json").read_text()
+    )
+    probe = about["cifar100_probe"]
+    results = re.findall(r"^\| .* \| ([\d.]+) % \|$", card, re.MULTILINE)
+    assert results == [
+        str(about["training"]["val_top1"]),
+        str(probe["nearest_class_mean_after_norm"]),
+        str(probe["linear_probe_after_norm"]),
+    ]
+    assert f"{about['training']['parameters']:,} parameters" in card
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_links_inside_the_repository_lead_somewhere(page: str) -> None:
+    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+    for link in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
+        if not link.startswith("http"):
+            assert (path.parent / link).exists(), f"{page}: {link}"
+
+
+def test_the_speed_page_shows_the_committed_results() -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    import speed_page
+
+    page = speed_page.PAGE.read_text(encoding="utf-8")
+    assert page.count("<!-- end -->") >= 8
+    assert speed_page.render(page) == page

@@ -1,0 +1,94 @@
+"""How heads begin."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cprompt.methods.base import create_method
+from cprompt.methods.parts.heads import HeadInit, new_head
+from cprompt.research.config import resolve
+from cprompt.vit.promptable import FrozenViT
+
+DIM = 192
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(7)
+
+
+@pytest.mark.parametrize(("init", "bound"), [("kaiming", (3 / DIM) ** 0.5), ("linear", DIM**-0.5)])
+def test_a_uniform_head_fills_its_bounds_evenly(init: HeadInit, bound: float) -> None:
+    weight, bias = new_head(500, DIM, seeded(), init)
+    assert weight.shape == (500, DIM)
+    assert 0.999 * bound < weight.max() <= bound
+    assert -bound <= weight.min() < -0.999 * bound
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.01)
+    if init == "kaiming":
+        assert torch.equal(bias, torch.zeros(500))
+    else:
+        assert 0.98 * bound < bias.abs().max() <= bound
+
+
+def test_the_bounds_are_those_of_torch(rng: torch.Generator) -> None:
+    """Large layers reach their bounds, so their extremes give them away."""
+    layer = nn.Linear(DIM, 2000)
+    weight, bias = new_head(2000, DIM, rng, "linear")
+    for ours, theirs in ((weight, layer.weight), (bias, layer.bias)):
+        assert ours.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.01)
+    nn.init.kaiming_uniform_(layer.weight, nonlinearity="linear")
+    weight, _ = new_head(2000, DIM, rng, "kaiming")
+    assert weight.abs().max().item() == pytest.approx(layer.weight.abs().max().item(), rel=0.001)
+
+
+def test_a_normal_head_has_the_deviation_of_timms(rng: torch.Generator) -> None:
+    weight, bias = new_head(500, DIM, rng, "normal")
+    assert weight.std().item() == pytest.approx(0.02, rel=0.01)
+    assert weight.mean().item() == pytest.approx(0, abs=3e-4)
+    assert torch.equal(bias, torch.zeros(500))
+
+
+def test_a_head_of_zeros_leaves_the_later_draws_as_they_are() -> None:
+    usual, zero = seeded(), seeded()
+    new_head(4, DIM, usual)
+    weight, bias = new_head(4, DIM, zero, "zero")
+    assert not weight.any()
+    assert not bias.any()
+    assert torch.equal(torch.rand(3, generator=usual), torch.rand(3, generator=zero))
+
+
+@pytest.mark.parametrize("name", ["coda", "cprompt", "dualprompt", "esn", "hide", "l2p", "slca"])
+def test_every_method_with_task_heads_begins_them_as_set(name: str, backbone: FrozenViT) -> None:
+    settings: dict[str, Any] = {"head_init": "zero"}
+    method: Any = create_method(name, backbone, settings)
+    method.begin_task(3, seeded())
+    assert not method.heads.weight.current.any()
+    usual: Any = create_method(name, backbone, {})
+    usual.begin_task(3, seeded())
+    assert usual.heads.weight.current.abs().max() > 0.9 * math.sqrt(3 / backbone.dim)
+
+
+def test_the_auxiliary_head_begins_as_the_tasks_own(backbone: FrozenViT) -> None:
+    method: Any = create_method("cprompt", backbone, {"head_init": "zero"})
+    method.begin_task(3, seeded())
+    assert not method.heads.aux_weight.any()
+
+
+def test_the_task_identity_head_of_hide_too(backbone: FrozenViT) -> None:
+    method: Any = create_method("hide", backbone, {"head_init": "zero"})
+    method.begin_task(3, seeded())
+    assert not method.tii_weight.any()
+
+
+@pytest.mark.parametrize(
+    ("method", "init"), [("coda", "linear"), ("esn", "linear"), ("l2p", "zero")]
+)
+def test_their_own_settings_begin_heads_as_their_code_does(method: str, init: str) -> None:
+    chosen = resolve("cars10", method, "official").settings
+    assert chosen["head_init"] == init
+    matched = resolve("cars10", method, "matched").settings
+    assert matched["head_init"] == "kaiming"

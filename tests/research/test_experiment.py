@@ -1,0 +1,471 @@
+"""Whole runs: what they leave, and that stopping them anywhere changes nothing."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cprompt import files
+from cprompt.data import image_files
+from cprompt.data.image_set import Dataset, ImageSet
+from cprompt.data.pipeline import cache
+from cprompt.device import pick_device
+from cprompt.errors import CheckpointError, ConfigError, DataError
+from cprompt.methods.cprompt import CPrompt
+from cprompt.research import experiment
+from cprompt.research.checkpoint import load_checkpoint, save_checkpoint
+from cprompt.research.config import resolve
+from cprompt.research.experiment import CHECKPOINT, run
+from cprompt.research.record import load_record
+from cprompt.training.learner import LossLog
+from cprompt.training.optimizer import learning_rate
+from cprompt.training.settings import Acceleration, TrainingConfig
+from cprompt.vit.loading import load_backbone
+from tests.stopping import StopAt
+
+
+def settings(tiny: dict[str, Any], **more: Any) -> Any:
+    dotted = {name.replace("__", "."): value for name, value in more.items()}
+    return resolve("shapes", "cprompt", overrides=tiny | {"method.length": 2} | dotted)
+
+
+def learnt(folder: Path) -> dict[str, Tensor]:
+    return load_checkpoint(folder / CHECKPOINT)[0]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    a, b = learnt(one), learnt(other)
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+    x, y = load_record(one), load_record(other)
+    assert [r.to_dict() for r in x.rows] == [r.to_dict() for r in y.rows]
+    assert x.losses == y.losses
+
+
+# --- resuming -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_run_resumed_in_the_middle_of_a_task_ends_with_the_same_bits(
+    tiny: dict[str, Any], tmp_path: Path, optimizer: str
+) -> None:
+    config = settings(tiny, execution__checkpoint_seconds=0, training__optimizer=optimizer)
+    run(config, tmp_path / "whole")
+    # 4 steps an epoch in task 1: stops inside an epoch, between two, and inside later tasks.
+    for stop in (2, 4, 9, 11, 13):
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path / f"s{stop}", observer=StopAt(stop))
+        run(config, tmp_path / f"s{stop}", resume=True)
+        assert_same_run(tmp_path / "whole", tmp_path / f"s{stop}")
+
+
+def _child(tiny: dict[str, Any], folder: str, started: Any, kill_at_write: int) -> None:
+    """Runs in a process of its own; may kill itself while it writes a checkpoint."""
+    torch.set_num_threads(1)
+    if kill_at_write:
+        writes = 0
+
+        def fsync(fd: int) -> None:
+            nonlocal writes
+            writes += 1
+            if writes == kill_at_write:
+                os.ftruncate(fd, os.fstat(fd).st_size // 2)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        files.os = type("os", (), {"fsync": staticmethod(fsync)})  # type: ignore[assignment]
+    started.set()
+    run(settings(tiny, execution__checkpoint_seconds=0), Path(folder), resume=True)
+
+
+def test_killed_at_ten_random_moments_it_ends_with_the_same_bits(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["cprompt.research.experiment", "cprompt.methods", "scipy"])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        begin = time.monotonic()
+        run(settings(tiny, execution__checkpoint_seconds=0), tmp_path / "whole")
+        whole = time.monotonic() - begin
+    finally:
+        torch.set_num_threads(threads)
+
+    draw = random.Random(0)
+    folder, kills = tmp_path / "killed0", 0
+    while True:
+        write = draw.randint(1, 6) if kills in (2, 5, 8) else 0
+        started = context.Event()
+        child = context.Process(target=_child, args=(tiny, str(folder), started, write))
+        child.start()
+        assert started.wait(60)
+        if kills < 10 and not write:
+            child.join(draw.uniform(0, 0.6 * whole))
+            child.kill()
+        child.join()
+        if child.exitcode == -signal.SIGKILL:
+            kills += 1
+            continue
+        assert child.exitcode == 0
+        assert_same_run(tmp_path / "whole", folder)
+        if kills >= 10:
+            break
+        folder = tmp_path / f"killed{kills}"  # it was quicker than the knife: begin another
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tiny: dict[str, Any], tmp_path: Path) -> None:
+    run(settings(tiny), tmp_path)
+    before = (tmp_path / CHECKPOINT).read_bytes()
+    with pytest.raises(CheckpointError, match="already holds a run; pass --resume"):
+        run(settings(tiny), tmp_path)
+    assert run(settings(tiny), tmp_path, resume=True).finished
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+
+
+def test_resuming_with_other_settings_names_them(tiny: dict[str, Any], tmp_path: Path) -> None:
+    run(settings(tiny), tmp_path)
+    other = settings(tiny, method__tau=1.5, seeds__init=7)
+    with pytest.raises(CheckpointError, match=r"method\.tau: 1\.15 there, 1\.5 now; seeds\.init"):
+        run(other, tmp_path, resume=True)
+    elsewhere = settings(tiny, execution__eval_batch_size=3)
+    assert run(elsewhere, tmp_path, resume=True).finished
+
+
+def test_a_checkpoint_of_another_backbone_is_refused(tiny: dict[str, Any], tmp_path: Path) -> None:
+    run(settings(tiny), tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"learnt on test_vit \(random:0.*is test_vit \(random:1"
+    ):
+        run(settings(tiny, backbone__weights="random:1"), tmp_path, resume=True)
+
+
+def test_a_corrupt_checkpoint_is_named_and_left_alone(tiny: dict[str, Any], tmp_path: Path) -> None:
+    run(settings(tiny), tmp_path)
+    path = tmp_path / CHECKPOINT
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+    for damaged in (whole[:-7], whole[:100], b"", bytes(flipped)):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=rf"{CHECKPOINT} is corrupt"):
+            run(settings(tiny), tmp_path, resume=True)
+        assert path.read_bytes() == damaged
+
+
+def test_a_file_of_another_kind_or_version_is_no_checkpoint(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    path = tmp_path / "x.safetensors"
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(CheckpointError, match="not a checkpoint of cprompt"):
+        load_checkpoint(path)
+    save_file({"a": torch.zeros(1)}, path, {"format": "cprompt-checkpoint", "version": "99"})
+    with pytest.raises(CheckpointError, match="format version 99; this cprompt reads version 1"):
+        load_checkpoint(path)
+    with pytest.raises(CheckpointError, match="no checkpoint at"):
+        load_checkpoint(tmp_path / "none")
+
+
+def test_checkpoints_hold_any_tensor_to_the_bit(tmp_path: Path) -> None:
+    tensors = {
+        "f": torch.randn(3, 4),
+        "scalar": torch.tensor(2.5, dtype=torch.float64),
+        "i": torch.arange(3),
+        "empty": torch.empty(0, 7),
+        "view": torch.randn(6, 6).T[::2],
+    }
+    save_checkpoint(tmp_path / "c", tensors, {"names": ["é", "名"]})
+    loaded, about = load_checkpoint(tmp_path / "c")
+    assert about == {"names": ["é", "名"]}
+    for name, tensor in tensors.items():
+        assert torch.equal(loaded[name], tensor)
+        assert loaded[name].dtype == tensor.dtype
+
+
+def test_a_task_without_test_images_is_refused_before_training(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    config = settings(tiny)
+    dataset = config.data.load(0)
+    last = config.stream.build(6, 1993).labels(1)[0]
+    lacking = type(dataset)(
+        "mine", dataset.train, dataset.test.subset((dataset.test.labels != last).nonzero()[0])
+    )
+    with pytest.raises(DataError, match=r"mine: task 2 \(classes .*\) has no test image"):
+        run(config, tmp_path, dataset=lacking)
+    assert not (tmp_path / CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("checkpoint_seconds", [60, 0])
+def test_divergence_is_an_error_not_a_result(
+    tiny: dict[str, Any], tmp_path: Path, checkpoint_seconds: float
+) -> None:
+    diverging = settings(
+        tiny,
+        training__lr=1e30,
+        training__epochs=6,
+        execution__checkpoint_seconds=checkpoint_seconds,
+    )
+    with pytest.raises(ConfigError, match=r"training of task 1 diverged.*training\.lr"):
+        run(diverging, tmp_path)
+
+
+# --- what a run leaves --------------------------------------------------------------------------
+
+
+def test_the_backbone_is_bit_identical_after_training(tiny: dict[str, Any], tmp_path: Path) -> None:
+    backbone = load_backbone("test_vit", "random:0", 48)
+    before = {n: t.clone() for n, t in backbone.vit.state_dict().items()}
+    run(settings(tiny), tmp_path, backbone=backbone)
+    for name, tensor in backbone.vit.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_the_record_says_what_was_run(tiny: dict[str, Any], tmp_path: Path) -> None:
+    record = run(settings(tiny, data__root="/home/me/pictures"), tmp_path)
+    again = load_record(tmp_path)
+    assert again.to_dict() == record.to_dict()
+    assert "/home/me" not in (tmp_path / "record.json").read_text()
+    assert again.finished
+    assert again.config["method"]["tau"] == 1.15
+    assert again.config["seeds"] == {"order": 1993, "init": 1, "data": 1}
+    assert again.backbone["weights"] == "random:0"
+    assert again.images == {"train": 30, "test": 18}
+    assert len(again.losses) == 3
+    assert [len(epochs) for epochs in again.losses] == [2, 2, 2]
+    assert set(again.losses[0][0]) == {"ce", "aux", "mk"}
+    assert set(again.losses[2][1]) == {"ce", "aux", "mk", "ccl"}
+    assert {"torch", "timm", "cpu", "python"} <= set(again.environment)
+    assert set(again.seconds) == {"preparation", "training", "waiting", "evaluation"}
+    assert all(seconds >= 0 for seconds in again.seconds.values())
+    assert again.seconds["waiting"] < again.seconds["training"]
+
+
+def test_losses_of_an_epoch_are_means_that_are_read_when_asked_for() -> None:
+    log = LossLog()
+    shared = torch.zeros(2)  # a step's losses hold until the next step
+    for values in ([1.0, 5.0], [2.0, 7.0], [6.0, 0.0]):
+        log.add(("ce", "mk"), shared.copy_(torch.tensor(values)))
+    log.end_epoch()
+    assert log.read(but_last=1) == []
+    log.add(("ce", "mk"), shared.copy_(torch.tensor([8.0, 9.0])))
+    log.end_epoch()
+    first, second = {"ce": 3.0, "mk": 4.0}, {"ce": 8.0, "mk": 9.0}
+    assert log.read(but_last=1) == [first]
+    assert log.epochs == [first]
+    assert log.read() == [second]
+    assert log.read() == []
+    assert log.epochs == [first, second]
+
+
+def test_how_long_a_run_is_decides_what_pays(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15, 5 and 10 images in batches of 4 are 4, 2 and 3 steps, twice; no epoch of test ones."""
+    asked = []
+
+    def what_pays(how: Acceleration, steps: int) -> Acceleration:
+        asked.append((how, steps))
+        return how
+
+    monkeypatch.setattr(experiment, "what_pays", what_pays)
+    run(settings(tiny, execution__accelerate="graphs"), tmp_path)
+    assert asked == [("graphs", 2 * (4 + 2 + 3))]
+
+
+def test_a_run_depends_on_each_of_its_seeds(tiny: dict[str, Any], tmp_path: Path) -> None:
+    states = {}
+    for name in ("none", "init", "data", "order"):
+        changed = {} if name == "none" else {f"seeds__{name}": 8}
+        run(settings(tiny, **changed), tmp_path / name)
+        states[name] = learnt(tmp_path / name)["method/heads.weight.frozen"]
+    for name in ("init", "data", "order"):
+        assert not torch.equal(states[name], states["none"]), name
+
+
+def test_the_callers_random_state_is_left_alone(tiny: dict[str, Any], tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    run(settings(tiny), tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_validation_looks_at_training_images_only(tiny: dict[str, Any], tmp_path: Path) -> None:
+    record = run(settings(tiny, data__validation=0.2), tmp_path)
+    assert record.images == {"train": 24, "test": 6}
+
+
+# --- test passes --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prompted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Images in each prompted pass that is answered; training goes another way."""
+    counts: list[int] = []
+    feature = CPrompt.feature
+
+    def counted(method: CPrompt, embedded: Tensor, *args: Any) -> Tensor:
+        counts.append(len(embedded))
+        return feature(method, embedded, *args)
+
+    monkeypatch.setattr(CPrompt, "feature", counted)
+    return counts
+
+
+def test_a_run_asks_each_test_image_once_and_records_every_pass(
+    tiny: dict[str, Any], tmp_path: Path, prompted: list[int]
+) -> None:
+    record = run(settings(tiny), tmp_path)
+    assert record.test_passes == {"query": 18, "prompted": sum(prompted)}
+    assert load_record(tmp_path).test_passes == record.test_passes
+    # At least one for each image; with 9, 12 and 18 images seen, at most all of these.
+    assert 18 <= sum(prompted) <= 9 + 12 + 18
+
+
+@pytest.mark.parametrize(("stop", "before"), [(5, 0), (9, 9), (13, 12)])
+def test_passes_of_before_and_after_a_stop_add_up(
+    tiny: dict[str, Any], tmp_path: Path, prompted: list[int], stop: int, before: int
+) -> None:
+    """Stopped in task 1, 2 and 3. What an evaluation kept is gone: all images are asked anew."""
+    config = settings(tiny, execution__checkpoint_seconds=0)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path, observer=StopAt(stop))
+    assert load_record(tmp_path).test_passes.get("query", 0) == before
+    record = run(config, tmp_path, resume=True)
+    assert record.test_passes == {"query": before + 18, "prompted": sum(prompted)}
+    assert run(config, tmp_path, resume=True).test_passes == record.test_passes
+
+
+# --- images in files --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file was decoded."""
+    counts: Counter[str] = Counter()
+    decode = image_files.decode_image
+
+    def counted(file: Any, name: str) -> Any:
+        counts[name] += 1
+        return decode(file, name)
+
+    for module in (image_files, cache):
+        monkeypatch.setattr(module, "decode_image", counted)
+    return counts
+
+
+def in_files(dataset: Dataset, folder: Path) -> Dataset:
+    """The same images as files that lose nothing."""
+
+    def written(part: str, images: ImageSet) -> ImageSet:
+        (folder / part).mkdir(parents=True)
+        paths = [folder / part / f"{i}.png" for i in range(len(images))]
+        for i, path in enumerate(paths):
+            images.load(i).save(path)
+        return ImageSet(paths, images.labels, images.classes)
+
+    return Dataset(dataset.name, written("train", dataset.train), written("test", dataset.test))
+
+
+def test_a_run_decodes_each_file_once_and_the_next_run_none(
+    tiny: dict[str, Any], tmp_path: Path, decoded: Counter[str]
+) -> None:
+    config = settings(tiny, cache__folder=str(tmp_path / "cache"))
+    drawn = config.data.load(1)
+    dataset = in_files(drawn, tmp_path / "pictures")
+    run(config, tmp_path / "first", dataset=dataset)
+    assert sorted(decoded) == sorted(str(path) for path in (tmp_path / "pictures").rglob("*.png"))
+    assert len(decoded) == 48
+    assert set(decoded.values()) == {1}
+    decoded.clear()
+    run(config, tmp_path / "second", dataset=dataset)
+    assert not decoded
+    run(config, tmp_path / "drawn", dataset=drawn)
+    for other in ("second", "drawn"):
+        assert_same_run(tmp_path / "first", tmp_path / other)
+
+
+def test_where_decoded_images_are_kept_changes_no_number(
+    tiny: dict[str, Any], tmp_path: Path, decoded: Counter[str]
+) -> None:
+    dataset = in_files(settings(tiny).data.load(1), tmp_path / "pictures")
+    most = {}
+    for where in ("disk", "memory", "off"):
+        folders = {"cache__folder": str(tmp_path / "cache"), "cache__where": where}
+        run(settings(tiny, **folders), tmp_path / where, dataset=dataset)
+        most[where] = decoded.most_common(1)[0][1]
+        assert_same_run(tmp_path / "disk", tmp_path / where)
+        decoded.clear()
+    assert most["disk"] == most["memory"] == 1
+    assert most["off"] > 1
+    assert len(list((tmp_path / "cache").rglob("*.rgb"))) == 2  # of train and of test
+
+
+def test_the_folder_of_decoded_images_is_nobody_else_s_business(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    secret = tmp_path / "my-secret-folder"
+    config = settings(tiny, cache__folder=str(secret))
+    dataset = in_files(config.data.load(1), tmp_path / "my-secret-pictures")
+    record = run(config, tmp_path / "run", dataset=dataset)
+    assert list(secret.rglob("*.rgb"))
+    assert record.config["cache"]["folder"] is None
+    for file in (tmp_path / "run").iterdir():
+        assert b"my-secret" not in file.read_bytes(), file.name
+
+
+# --- the schedule and the device ----------------------------------------------------------------
+
+
+def test_learning_rates_by_hand() -> None:
+    cosine = TrainingConfig(epochs=4, lr=0.1)
+    assert [learning_rate(cosine, e) for e in range(4)] == pytest.approx(
+        [0.1, 0.1 * (1 + 0.5**0.5) / 2, 0.05, 0.1 * (1 - 0.5**0.5) / 2]
+    )
+    coda = TrainingConfig(epochs=3, lr=1.0, schedule="coda")
+    assert [learning_rate(coda, e) for e in range(3)] == pytest.approx(
+        [1, math.cos(0.2475 * math.pi), math.cos(0.495 * math.pi)]
+    )
+    step = TrainingConfig(epochs=5, lr=0.2, schedule="step", milestones=(2, 4))
+    assert [learning_rate(step, e) for e in range(5)] == pytest.approx(
+        [0.2, 0.2, 0.02, 0.02, 0.002]
+    )
+    with pytest.raises(ConfigError, match="schedule step, and no other, needs them"):
+        TrainingConfig(milestones=(2,))
+    constant = TrainingConfig(epochs=3, lr=0.3, schedule="constant")
+    assert learning_rate(constant, 2) == 0.3
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    assert pick_device("cpu").type == "cpu"
+    with pytest.raises(ConfigError, match="device 'warp' cannot be used here"):
+        pick_device("warp")
+
+
+def test_clipping_limits_the_step(tiny: dict[str, Any], tmp_path: Path) -> None:
+    """With a tiny clip and no momentum or decay, nothing moves further than lr times the clip."""
+    common = {"training__momentum": 0.0, "training__weight_decay": 0.0, "stream__sizes": [6]}
+    run(
+        settings(tiny, **common, training__clip=1e-3, training__lr=1.0, training__epochs=1),
+        tmp_path / "a",
+    )
+    run(settings(tiny, **common, training__lr=1e-12, training__epochs=1), tmp_path / "b")
+    a, b = learnt(tmp_path / "a"), learnt(tmp_path / "b")
+    moved = torch.stack([(a[n].double() - b[n].double()).norm() for n in a]).norm()
+    steps = 30 / 4 + 1
+    assert 1e-4 < moved < steps * 1e-3
