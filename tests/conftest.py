@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from cprompt.methods.registry import METHODS, MethodRegistry
 from cprompt.research.config import resolve
 from cprompt.research.evaluation import Row
 from cprompt.research.record import Record
@@ -28,6 +29,14 @@ def _no_users_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def backbone() -> FrozenViT:
     """timm's test ViT at 48 pixels (9 patches), six blocks, dimension 64, random weights."""
     return load_backbone("test_vit", weights="random:0", image_size=48)
+
+
+@pytest.fixture
+def own_methods() -> Iterator[MethodRegistry]:
+    """The registry of methods, to which a test may add its own; they are gone afterwards."""
+    before = dict(METHODS._infos), dict(METHODS._classes)
+    yield METHODS
+    METHODS._infos, METHODS._classes = before
 
 
 @pytest.fixture

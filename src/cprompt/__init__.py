@@ -2,9 +2,11 @@
 
 __version__ = "0.1.0.dev0"
 
-from cprompt.classifier.classifier import ContinualClassifier, Explanation, LearntBatch
+from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.classifier.evaluation import ClassResult, Evaluation
+from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.photo_sources import UNKNOWN
+from cprompt.classifier.state import LearntBatch
 from cprompt.errors import CPromptError, ModelError
 from cprompt.methods.base import Method, create_method, register
 from cprompt.methods.registry import METHODS

@@ -24,8 +24,10 @@ import cprompt
 from cprompt import METHODS, UNKNOWN, ContinualClassifier, ModelError
 from cprompt.classifier import classifier as classifier_module
 from cprompt.classifier import model_folder
-from cprompt.classifier.classifier import LearntBatch, epochs_for, held_out, normalization_of
+from cprompt.classifier.classifier import epochs_for, normalization_of
 from cprompt.classifier.evaluation import ClassResult
+from cprompt.classifier.held_out import held_out
+from cprompt.classifier.state import LearntBatch
 from cprompt.errors import BackboneError, ConfigError, DataError
 from cprompt.training.observers import Observer
 from cprompt.vit.loading import load_backbone

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cprompt.methods.base import Batches, Method, create_method
-from cprompt.vit.promptable import FrozenViT
+from cprompt.vit.promptable import Embedded, FrozenViT
 
 M = TypeVar("M", bound=Method)
 
@@ -46,7 +46,7 @@ def midway(
     return method
 
 
-def pictures(n: int) -> Tensor:
+def random_images(n: int) -> Tensor:
     return torch.randn(n, 3, 48, 48, generator=torch.Generator().manual_seed(9))
 
 
@@ -60,10 +60,10 @@ def batch(method: Method, n: int = 7, seed: int = 9) -> tuple[Tensor, Tensor]:
 
 def batch_in_turn(method: Method, n: int = 7) -> tuple[Tensor, Tensor]:
     """Images with the current task's classes in turn as targets."""
-    return pictures(n), method.known + torch.arange(n) % method.task_sizes[-1]
+    return random_images(n), method.known + torch.arange(n) % method.task_sizes[-1]
 
 
-class Pictures:
+class TaskImages:
     """The current task's images in two batches; its last class has one image only."""
 
     def __init__(self, method: Method) -> None:
@@ -71,12 +71,13 @@ class Pictures:
         self.targets = method.known + torch.tensor([*range(n - 1)] * 3 + [n - 1])
         rng = torch.Generator().manual_seed(method.n_tasks)
         self.images = torch.randn(len(self.targets), 3, 48, 48, generator=rng)
+        self._embed = method.embed
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
         half = len(self.targets) // 2 + 1
-        yield self.images[:half], self.targets[:half]
+        yield self._embed(self.images[:half]), self.targets[:half]
         if half < len(self.targets):
-            yield self.images[half:], self.targets[half:]
+            yield self._embed(self.images[half:]), self.targets[half:]
 
 
 def apart(queries: Tensor) -> Tensor:
@@ -120,9 +121,9 @@ def step_losses(
 ) -> dict[str, Tensor]:
     """The loss terms of a step whose draws come from `seed`."""
     rng = torch.Generator().manual_seed(seed)
-    return method.loss(images, targets, method.draw(len(images), rng))
+    return method.loss(method.embed(images), targets, method.draw(len(images), rng))
 
 
 def chosen_tasks(method: Method, images: Tensor) -> Tensor:
     """The task whose prompt answers each image."""
-    return method.choose(method.query(method.embed(images)))
+    return method.choose(method.ask(images))

@@ -23,7 +23,7 @@ from tests.methods.common import (
     batch_in_turn,
     chosen_tasks,
     midway,
-    pictures,
+    random_images,
     step_losses,
 )
 
@@ -45,7 +45,7 @@ def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> DualPrompt:
     def spread_keys(method: DualPrompt) -> None:
         rows = method.keys.rows
         assert rows.current is not None
-        keys = apart(backbone(pictures(16), tap=method.config.query))
+        keys = apart(backbone(random_images(16), tap=method.config.query))
         rows.current.copy_(keys[len(rows.frozen) : len(rows)])
 
     return midway(DualPrompt, backbone, SIZES[:tasks], {**SMALL, **settings}, adjust=spread_keys)
@@ -217,7 +217,7 @@ def test_every_image_gets_its_own_keys_and_values_whatever_its_batch(
     method = learnt(backbone, 4, **settings)
     method.close_task()
     naive = Naive(method, seed=0)
-    images = pictures(16)
+    images = random_images(16)
     with torch.no_grad():
         tasks = [naive.choose(image) for image in images]
         assert len(set(tasks)) > 2  # else a mix-up between images would not show
@@ -250,7 +250,7 @@ def test_the_prefixes_attention_sees_are_those_of_the_image_s_task(
     monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
     task = torch.tensor([2, 0, 1, 1, 2, 0, 2])
     with torch.no_grad():
-        method(pictures(7), task=task)
+        method(random_images(7), task=task)
     assert len(seen) == 5  # two blocks with the G-prompt, three with an E-prompt
     for block, prefixes in enumerate(seen[2:]):
         for part, prefix in enumerate(prefixes):
@@ -262,7 +262,7 @@ def test_a_given_task_replaces_the_selection(backbone: FrozenViT) -> None:
     method = learnt(backbone, 3, **PREFIX)
     method.close_task()
     naive = Naive(method, seed=0)
-    images, task = pictures(4), [2, 0, 1, 2]
+    images, task = random_images(4), [2, 0, 1, 2]
     with torch.no_grad():
         given = method(images, task=torch.tensor(task))
         for image, t, logits in zip(images, task, given, strict=True):
@@ -280,7 +280,7 @@ def test_batchwise_every_image_gets_the_task_that_most_of_its_batch_choose(
     alone = learnt(backbone, 4, keys=keys)
     method.close_task()
     alone.close_task()
-    images = pictures(16)
+    images = random_images(16)
     own = chosen_tasks(alone, images).tolist()
     assert len(set(own)) > 2
     with torch.no_grad():
@@ -332,7 +332,7 @@ def test_keys_of_tasks_to_come_do_not_compete(backbone: FrozenViT) -> None:
     for keys in ("task", "class"):
         method = learnt(backbone, 1, keys=keys)
         method.close_task()
-        assert chosen_tasks(method, pictures(9)).tolist() == [0] * 9
+        assert chosen_tasks(method, random_images(9)).tolist() == [0] * 9
 
 
 def test_the_g_prompt_goes_on_and_old_e_prompts_stay(
@@ -452,7 +452,7 @@ def test_bad_settings_say_what_is_wrong(backbone: FrozenViT) -> None:
         ({"g_layers": [-1]}, "g_layers .*: test_vit has blocks 0 to 5 only"),
         ({"g_layers": [0, 2]}, "must be different block numbers"),
         ({"e_layers": [3, 3]}, "must be different block numbers"),
-        ({"keys": "picture"}, "'image' is not one of 'class', 'task'"),
+        ({"keys": "picture"}, "'picture' is not one of 'class', 'task'"),
         ({"prompting": "deep"}, "'deep' is not one of 'tokens', 'prefix'"),
         ({"pull": -1}, "pull -1.0 must not be negative"),
     ]:

@@ -23,7 +23,7 @@ from cprompt.methods.esn import (
     vote,
 )
 from cprompt.research.config import resolve
-from cprompt.vit.promptable import FrozenViT
+from cprompt.vit.promptable import Embedded, FrozenViT
 from tests.methods.common import assert_losses_and_gradients, backward, batch, midway, step_losses
 
 SIZES = (3, 2, 1, 4)
@@ -38,9 +38,11 @@ class Batches:
 
     def __init__(self, method: ESN) -> None:
         self.batches = [batch(method, n, seed) for n, seed in ((5, 1), (2, 2), (4, 3))]
+        self.images = [images for images, _ in self.batches]
+        self.embed = method.embed
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return iter(self.batches)
+    def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
+        return ((self.embed(images), targets) for images, targets in self.batches)
 
 
 class Naive:
@@ -180,7 +182,7 @@ def test_the_temperature_that_finds_the_current_task_most_often_joins_the_vote(
                 tensor *= scale
         naive, batches = Naive(method), Batches(method)
         with torch.no_grad():
-            logits = [naive.logits(image) for images, _ in batches for image in images]
+            logits = [naive.logits(image) for images in batches.images for image in images]
         found = [[naive.winner(z, t) for z in logits].count(3) for t in TEMPERATURES]
         best = found.index(max(found))  # the lowest temperature of the best ones
         method.end_task(batches)

@@ -16,7 +16,7 @@ from cprompt.methods.hide import HiDe, contrast_loss
 from cprompt.seeds import generator
 from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
-    Pictures,
+    TaskImages,
     assert_losses_and_gradients,
     backward,
     chosen_tasks,
@@ -29,12 +29,12 @@ SMALL = {"length": 3, "layers": [0, 2, 3], "samples": 4, "align_epochs": 3}
 
 
 def opened(backbone: FrozenViT, tasks: int, **settings: Any) -> HiDe:
-    return midway(HiDe, backbone, SIZES[:tasks], {**SMALL, **settings}, batches=Pictures)
+    return midway(HiDe, backbone, SIZES[:tasks], {**SMALL, **settings}, batches=TaskImages)
 
 
 def closed(backbone: FrozenViT, tasks: int, **settings: Any) -> HiDe:
     method = opened(backbone, tasks, **settings)
-    method.end_task(Pictures(method))
+    method.end_task(TaskImages(method))
     method.close_task()
     return method
 
@@ -96,7 +96,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
     if tasks > 1:
         old = sum(method.prompts.frozen[i] for i in range(tasks - 1)) / (tasks - 1)
         prompt = (1 - config.ensemble) * e + config.ensemble * old
-    pictures = Pictures(method)
+    pictures = TaskImages(method)
     images, targets = pictures.images[-5:], pictures.targets[-5:]
     features, terms = [], []
     for image, y in zip(images, targets, strict=True):
@@ -159,7 +159,7 @@ def test_a_closed_prompt_is_the_ensemble_and_the_next_one_starts_from_it(
 
 def test_open_or_closed_the_same_prompt_acts(backbone: FrozenViT) -> None:
     method = opened(backbone, 4, ensemble=0.5)
-    images = Pictures(method).images
+    images = TaskImages(method).images
     task = torch.full((len(images),), 3)
     with torch.no_grad():
         before = method(images, task=task)
@@ -172,7 +172,7 @@ def test_statistics_are_of_the_plain_and_of_the_prompted_features(
     backbone: FrozenViT, kind: str
 ) -> None:
     method = closed(backbone, 4, covariance=kind)
-    pictures = Pictures(method)
+    pictures = TaskImages(method)
     for gaussians, prompt in (
         (method.plain, None),
         (method.prompted, method.prompts.frozen[-1]),
@@ -198,7 +198,7 @@ def test_both_heads_learn_from_drawn_features_as_the_naive_ones_do(
         0: (method.tii_weight.clone(), method.tii_bias.clone()),
         1: (method.heads.weight.all().detach().clone(), method.heads.bias.all().detach().clone()),
     }
-    method.end_task(Pictures(method))
+    method.end_task(TaskImages(method))
     after = {
         0: (method.tii_weight, method.tii_bias),
         1: (method.heads.weight.all().detach(), method.heads.bias.all().detach()),
@@ -234,7 +234,7 @@ def test_both_heads_learn_from_drawn_features_as_the_naive_ones_do(
 def test_the_first_task_is_not_aligned(backbone: FrozenViT) -> None:
     method = opened(backbone, 1)
     before = method.heads.weight.all().detach().clone(), method.tii_weight.clone()
-    method.end_task(Pictures(method))
+    method.end_task(TaskImages(method))
     assert torch.equal(method.heads.weight.all(), before[0])
     assert torch.equal(method.tii_weight, before[1])
 

@@ -19,7 +19,7 @@ from tests.methods.common import (
     backward,
     batch_in_turn,
     midway,
-    pictures,
+    random_images,
     step_losses,
 )
 
@@ -39,7 +39,7 @@ OFFICIAL: dict[str, Any] = {
 
 def learnt(backbone: FrozenViT, tasks: int, **settings: Any) -> L2P:
     def spread_keys(method: L2P) -> None:
-        method.keys.copy_(apart(backbone(pictures(POOL), tap=method.config.query)))
+        method.keys.copy_(apart(backbone(random_images(POOL), tap=method.config.query)))
 
     small = {"length": 3, "pool": POOL}
     return midway(L2P, backbone, SIZES[:tasks], {**small, **settings}, adjust=spread_keys)
@@ -178,7 +178,7 @@ def test_losses_and_gradients_equal_the_naive_reference(
     backbone: FrozenViT, variant: str, tasks: int
 ) -> None:
     method = learnt(backbone, tasks, **VARIANTS[variant])
-    chosen = Naive(method, seed=0).choose(pictures(7))
+    chosen = Naive(method, seed=0).choose(random_images(7))
     assert len({tuple(sorted(ids)) for ids in chosen}) > 2  # else a mix-up would not show
     compare(method)
 
@@ -190,7 +190,7 @@ def test_prediction_uses_each_image_s_own_prompts_and_all_heads(
     method = learnt(backbone, 4, **settings)
     method.close_task()
     naive = Naive(method, seed=0)
-    images = pictures(16)
+    images = random_images(16)
     with torch.no_grad():
         expected = []
         for image, ids in zip(images, naive.choose(images), strict=True):
@@ -206,7 +206,7 @@ def test_the_vote_of_the_batch_warns_that_it_leaks_and_equals_the_reference(
 ) -> None:
     with pytest.warns(UserWarning, match="depends on its batch"):
         method = learnt(backbone, 2, **OFFICIAL, batchwise=True)
-    images = pictures(7)
+    images = random_images(7)
     naive = Naive(method, seed=0)
     chosen = method.select(method.similarity(method.query(backbone.embed(images))))
     assert [set(ids) for ids in chosen.tolist()] == [set(ids) for ids in naive.choose(images)]

@@ -23,7 +23,7 @@ from cprompt.seeds import generator
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
-    Pictures,
+    TaskImages,
     assert_losses_and_gradients,
     backward,
     midway,
@@ -36,7 +36,7 @@ SMALL = {"samples": 4, "align_epochs": 3}
 
 def opened(backbone: FrozenViT, tasks: int, **settings: Any) -> SLCA:
     return midway(
-        SLCA, backbone, SIZES[:tasks], {**SMALL, **settings}, scale=0.05, batches=Pictures
+        SLCA, backbone, SIZES[:tasks], {**SMALL, **settings}, scale=0.05, batches=TaskImages
     )
 
 
@@ -61,7 +61,7 @@ def test_loss_and_gradients_equal_the_naive_reference(backbone: FrozenViT, tasks
     vit = copy.deepcopy(method.tuned.vit)
     current = method.heads.weight.current, method.heads.bias.current
     weight, bias = (t.detach().clone().requires_grad_() for t in current if t is not None)
-    images, targets = Pictures(method).images[-5:], Pictures(method).targets[-5:]
+    images, targets = TaskImages(method).images[-5:], TaskImages(method).targets[-5:]
     terms = []
     for image, y in zip(images, targets, strict=True):
         logits = weight @ feature(vit, image) + bias
@@ -123,7 +123,7 @@ def test_old_means_shrink_by_their_own_task_even_if_the_last_one_is_short() -> N
 def test_after_a_task_the_aligned_head_is_the_naive_ones(backbone: FrozenViT, kind: str) -> None:
     method = opened(backbone, 4, covariance=kind, mean_decay=0.3, temperature=0.2, seed=6)
     earlier = method.gaussians.mean[:6].clone(), method.gaussians.covariance[:6].clone()
-    pictures = Pictures(method)
+    pictures = TaskImages(method)
     heads = [t.all().detach().clone() for t in (method.heads.weight, method.heads.bias)]
     method.end_task(pictures)
 
@@ -172,7 +172,7 @@ def test_after_a_task_the_aligned_head_is_the_naive_ones(backbone: FrozenViT, ki
 def test_alignment_starts_from_the_task_heads_as_they_were_trained(backbone: FrozenViT) -> None:
     method = opened(backbone, 2)
     trained = method.heads.weight.all().detach().clone()
-    method.end_task(Pictures(method))
+    method.end_task(TaskImages(method))
     method.close_task()
     assert torch.equal(method.heads.weight.frozen, trained)
     assert not torch.allclose(method.aligned_weight, trained)
@@ -180,10 +180,10 @@ def test_alignment_starts_from_the_task_heads_as_they_were_trained(backbone: Fro
 
 def test_one_task_is_answered_by_its_own_head(backbone: FrozenViT) -> None:
     method = opened(backbone, 1)
-    images = Pictures(method).images
+    images = TaskImages(method).images
     with torch.no_grad():
         before = method(images)
-        method.end_task(Pictures(method))
+        method.end_task(TaskImages(method))
         method.close_task()
         assert torch.equal(method(images), before)
 
@@ -193,7 +193,7 @@ def test_what_is_drawn_depends_on_the_seed_setting_alone(backbone: FrozenViT) ->
         method = opened(backbone, 2, seed=seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(global_seed)
-            method.end_task(Pictures(method))
+            method.end_task(TaskImages(method))
         return method.aligned_weight
 
     assert torch.equal(aligned(0, 1), aligned(0, 2))
@@ -202,12 +202,12 @@ def test_what_is_drawn_depends_on_the_seed_setting_alone(backbone: FrozenViT) ->
 
 def test_a_task_of_one_class_with_one_image_is_learnt(backbone: FrozenViT) -> None:
     method = opened(backbone, 3)
-    assert len(Pictures(method).targets) == 1
-    method.end_task(Pictures(method))
+    assert len(TaskImages(method).targets) == 1
+    method.end_task(TaskImages(method))
     method.close_task()
     assert not method.gaussians.covariance[-1].any()
     with torch.no_grad():
-        logits = method(Pictures(method).images)
+        logits = method(TaskImages(method).images)
     assert logits.shape == (1, sum(SIZES[:3]))
     assert torch.isfinite(logits).all()
 
@@ -239,11 +239,10 @@ def test_a_new_method_starts_from_the_frozen_backbone(backbone: FrozenViT) -> No
 def test_the_copy_computes_in_the_backbones_precision_but_stays_fp32() -> None:
     backbone = load_backbone("test_vit", "random:0", 48)
     method = opened(backbone, 1)
-    images = Pictures(method).images
+    images = TaskImages(method).images
     with torch.no_grad():
         exact = method.feature(method.embed(images))
-        backbone.precision = "bf16"
-        rough = method.feature(method.embed(images))
+        rough = method.feature(method.embed(images, "bf16"))
     assert rough.dtype == torch.float32
     assert 0 < (rough - exact).norm() / exact.norm() < 0.05
     assert all(p.dtype == torch.float32 for p in method.parameters())

@@ -14,7 +14,7 @@ import yaml
 from cprompt.data.registry import DATASETS
 from cprompt.errors import ConfigError
 from cprompt.methods.registry import METHODS
-from cprompt.research import config
+from cprompt.research import recipes as recipes_module
 from cprompt.research.config import (
     PAPER_BACKBONE,
     RunConfig,
@@ -69,7 +69,7 @@ def test_the_stronger_of_two_layers_wins(
         "benchmarks": {"data": {"dataset": "shapes"}, **says(0)},
         "methods": {**says(1), "benchmarks": {"cars10": says(2), "cars20": {}}},
     }
-    monkeypatch.setattr(config, "read_recipe", lambda kind, name: recipes[kind])
+    monkeypatch.setattr(recipes_module, "read_recipe", lambda kind, name: recipes[kind])
     settings = resolve(
         "cars10", "cprompt", file=written(says(3) or {"seeds": {}}), overrides=flatten(says(4))
     )
@@ -109,9 +109,9 @@ def test_a_flavour_is_one_set_of_a_method_s_settings(monkeypatch: pytest.MonkeyP
             "b": {"training": {"epochs": 4}, "benchmarks": {"cars10": {"training": {"lr": 9.0}}}},
         },
     }
-    shipped = config.read_recipe
+    shipped = recipes_module.read_recipe
     monkeypatch.setattr(
-        config,
+        recipes_module,
         "read_recipe",
         lambda kind, name: recipe if kind == "methods" else shipped(kind, name),
     )
@@ -309,7 +309,7 @@ def test_the_class_orders_are_the_released_code_s() -> None:
         ("training: [5]", r"^training: \[5\] is not names and values$"),
         ("method: finetune", r"^method: 'finetune' is not names and values$"),
         ("training: {epochs: ten}", r"^training\.epochs: 'ten' is not a whole number$"),
-        ("training: {epochs: 0}", r"^training: epochs 0 must be at least 1$"),
+        ("training: {epochs: -1}", r"^training: epochs -1 must not be negative$"),
         ("training: {epoch: 3}", r"^training: no setting 'epoch'; did you mean 'epochs'\?$"),
         ("training: {on: 3}", r"^training: no setting True; there are epochs, "),
         ("trainin: {epochs: 3}", r"^no settings 'trainin'; did you mean 'training'\?$"),
@@ -352,9 +352,11 @@ def test_an_unknown_benchmark_is_answered_with_the_nearest_or_with_all() -> None
 def test_an_unknown_method_is_answered_with_all() -> None:
     with pytest.raises(ConfigError) as caught:
         resolve("shapes", "cprompd")
-    assert str(caught.value) == (
-        f"no method is called 'cprompd'; there are {', '.join(sorted(METHODS))}"
-    )
+    assert caught.value.message == "no method is called 'cprompd'; did you mean 'cprompt'?"
+    assert "--plugin" in str(caught.value.hint)
+    with pytest.raises(ConfigError) as caught:
+        resolve("shapes", "zzz")
+    assert all(name in caught.value.message for name in METHODS)
 
 
 def test_a_dotted_name_needs_a_part() -> None:

@@ -32,7 +32,7 @@ from cprompt.research.evaluation import (
 )
 from cprompt.research.record import Record
 from cprompt.research.stream import TaskStream
-from cprompt.vit.promptable import FrozenViT
+from cprompt.vit.promptable import Embedded, FrozenViT, Precision
 from tests.methods.common import chosen_tasks
 
 CPU = torch.device("cpu")
@@ -57,19 +57,19 @@ class Stub(Method):
         self.queried: list[int] = []
         self.asked: list[tuple[int, int]] = []
 
-    def embed(self, images: Tensor) -> Tensor:
-        return (images[:, 0, 0, :1] * 255).round()
+    def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
+        return Embedded((images[:, 0, 0, :1] * 255).round(), precision)
 
-    def query(self, embedded: Tensor) -> Tensor:
-        self.queried += embedded[:, 0].long().tolist()
-        return embedded
+    def query(self, embedded: Embedded) -> Tensor:
+        self.queried += embedded.tokens[:, 0].long().tolist()
+        return embedded.tokens
 
     def choose(self, query: Tensor) -> Tensor:
         return self.chosen[query[:, 0].long()]
 
-    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
-        assert query is None or torch.equal(embedded, query)
-        line = embedded[:, 0].long()
+    def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
+        assert query is None or torch.equal(embedded.tokens, query)
+        line = embedded.tokens[:, 0].long()
         task = torch.zeros_like(line) if task is None else task
         self.asked += zip(line.tolist(), task.tolist(), strict=True)
         return torch.stack([line, task], dim=1).float()
@@ -82,7 +82,7 @@ class Stub(Method):
 class Growing(Stub):
     """One that learns task after task: chosen prompts and logits change, features do not."""
 
-    features_last = True
+    features_are_final = True
 
     def learn(self, tasks: int) -> None:
         self.task_sizes = list(STREAM.sizes[:tasks])
@@ -96,7 +96,7 @@ class OneAnswer(Stub):
 
     selects_task = False
 
-    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+    def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
         assert query is not None
         assert task is None
         return super().feature(embedded, query, self.choose(query))

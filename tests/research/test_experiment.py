@@ -162,8 +162,9 @@ def test_a_corrupt_checkpoint_is_named_and_left_alone(tiny: dict[str, Any], tmp_
     flipped[-5] ^= 1
     for damaged in (whole[:-7], whole[:100], b"", bytes(flipped)):
         path.write_bytes(damaged)
-        with pytest.raises(CheckpointError, match=rf"{CHECKPOINT} is corrupt"):
+        with pytest.raises(CheckpointError, match="is corrupt") as caught:
             run(settings(tiny), tmp_path, resume=True)
+        assert caught.value.file == str(path)
         assert path.read_bytes() == damaged
 
 
@@ -177,8 +178,9 @@ def test_a_file_of_another_kind_or_version_is_no_checkpoint(tmp_path: Path) -> N
     save_file({"a": torch.zeros(1)}, path, {"format": "cprompt-checkpoint", "version": "99"})
     with pytest.raises(CheckpointError, match="format version 99; this cprompt reads version 1"):
         load_checkpoint(path)
-    with pytest.raises(CheckpointError, match="no checkpoint at"):
+    with pytest.raises(CheckpointError, match="does not exist") as caught:
         load_checkpoint(tmp_path / "none")
+    assert caught.value.file == str(tmp_path / "none")
 
 
 def test_checkpoints_hold_any_tensor_to_the_bit(tmp_path: Path) -> None:
@@ -273,17 +275,17 @@ def test_losses_of_an_epoch_are_means_that_are_read_when_asked_for() -> None:
     assert log.epochs == [first, second]
 
 
-def test_how_long_a_run_is_decides_what_pays(
+def test_how_long_a_run_is_decides_its_acceleration(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """15, 5 and 10 images in batches of 4 are 4, 2 and 3 steps, twice; no epoch of test ones."""
     asked = []
 
-    def what_pays(how: Acceleration, steps: int) -> Acceleration:
+    def resolved(how: Acceleration, steps: int) -> Acceleration:
         asked.append((how, steps))
         return how
 
-    monkeypatch.setattr(experiment, "what_pays", what_pays)
+    monkeypatch.setattr(experiment, "resolve_acceleration", resolved)
     run(settings(tiny, execution__accelerate="graphs"), tmp_path)
     assert asked == [("graphs", 2 * (4 + 2 + 3))]
 

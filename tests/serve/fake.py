@@ -16,7 +16,8 @@ import torch
 from PIL import Image
 
 from cprompt.classifier import model_folder
-from cprompt.classifier.classifier import Explanation, LearntBatch
+from cprompt.classifier.explanation import Explanation
+from cprompt.classifier.state import LearntBatch
 from cprompt.data.image_files import read_image
 from cprompt.data.pipeline import views
 from cprompt.errors import DataError

@@ -20,7 +20,7 @@ from cprompt.training.cuda_graphs import GraphStepper
 from cprompt.training.optimizer import make_optimizer, set_learning_rate, start_state
 from cprompt.training.settings import Acceleration
 from cprompt.training.step import Stepper
-from cprompt.vit.promptable import FrozenViT, PromptableViT
+from cprompt.vit.promptable import Embedded, FrozenViT, Precision, PromptableViT
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -35,9 +35,12 @@ class Toy(Method):
         self.a = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
         self.b = nn.Parameter(torch.tensor([[0.5, 3.0, -1.0]], dtype=torch.float64))
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
+        return Embedded(images, precision)
+
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         return {
-            "square": (images.sum() * self.a.square()).sum(),
+            "square": (embedded.tokens.sum() * self.a.square()).sum(),
             "cross": targets.sum() * self.a.sum() * self.b.sum(),
             "line": (draws["slopes"] * self.b).sum(),
         }
@@ -204,7 +207,7 @@ def test_sgd_without_momentum_is_given_none() -> None:
 
 @pytest.fixture
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_module, "_said", set())
+    monkeypatch.setattr(step_module, "_warned", set())
 
 
 def toy_stepper(kind: type[Stepper]) -> tuple[Toy, Stepper]:
@@ -303,7 +306,7 @@ def test_a_step_is_recorded_once_a_shape_and_replayed_on_the_new_inputs() -> Non
         ["begin", "end", *["replay"] * 2],
     ]
     assert gc.isenabled()
-    inputs = [recording.inputs for recording in stepper._recorded.values()]
+    inputs = [recording.inputs for recording in stepper._captured.values()]
     for held, step, pictures in zip(inputs, (5, 4), (2, 1), strict=True):
         images, targets, draws = step_inputs(step)
         assert torch.equal(held["images"], images[:pictures])

@@ -13,11 +13,11 @@ from safetensors import safe_open
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-import cprompt.vit.promptable
 from cprompt.cli.lists import SUGGESTED
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline import views
 from cprompt.data.registry import load_dataset
+from cprompt.vit import loading
 from cprompt.vit.embedded import EMBEDDED
 from cprompt.vit.loading import PAPER_BACKBONE, load_backbone
 from cprompt.vit.promptable import FrozenViT
@@ -94,7 +94,7 @@ def test_auto_takes_it_where_the_papers_weights_are_not_on_this_machine(
     def nothing_cached(repo: str, file: str) -> None:
         asked.append(repo)
 
-    monkeypatch.setattr(cprompt.vit.promptable, "try_to_load_from_cache", nothing_cached)
+    monkeypatch.setattr(loading, "try_to_load_from_cache", nothing_cached)
     found = load_backbone("auto")
     assert set(asked) == {f"timm/{PAPER_BACKBONE}"}
     assert (found.name, found.fingerprint) == (NAME, embedded.fingerprint)
@@ -107,10 +107,8 @@ def test_auto_takes_the_papers_weights_where_they_are(monkeypatch: pytest.Monkey
     def create_model(name: str, **options: Any) -> None:
         raise AskedFor(name, options["pretrained"])
 
-    monkeypatch.setattr(
-        cprompt.vit.promptable, "try_to_load_from_cache", lambda repo, file: "/a/file"
-    )
-    monkeypatch.setattr(cprompt.vit.promptable.timm, "create_model", create_model)
+    monkeypatch.setattr(loading, "try_to_load_from_cache", lambda repo, file: "/a/file")
+    monkeypatch.setattr(loading.timm, "create_model", create_model)
     with pytest.raises(AskedFor) as asked:
         load_backbone("auto")
     assert asked.value.args == (PAPER_BACKBONE, True)

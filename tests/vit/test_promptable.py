@@ -13,9 +13,9 @@ from timm.models.vision_transformer import ParallelThingsBlock, VisionTransforme
 from torch import Tensor, nn
 
 from cprompt.errors import BackboneError
-from cprompt.training.acceleration import _meet_every_case
+from cprompt.training.acceleration import compile_all_cases
 from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import FrozenViT, PromptableViT, Prompts
+from cprompt.vit.promptable import Embedded, FrozenViT, PromptableViT, Prompts
 
 
 def images(n: int = 3, size: int = 48) -> Tensor:
@@ -80,7 +80,7 @@ def test_tokens_join_before_their_block_and_stay(backbone: FrozenViT) -> None:
     p0, p2 = torch.randn(4, 64), torch.randn(2, 64)
     x = images(1)
     vit = backbone.vit
-    embedded = backbone.embed(x)[0]
+    embedded = backbone.embed(x).tokens[0]
     seq = torch.cat([embedded[:1], p0, embedded[1:]])
     for layer, block in enumerate(vit.blocks):
         if layer == 2:
@@ -97,7 +97,9 @@ def test_tokens_stand_after_the_registers() -> None:
     first, second = torch.randn(1, frozen.dim), torch.randn(2, frozen.dim)
     embedded = frozen.embed(images(1, 28))
     with torch.no_grad():
-        seq = torch.cat([embedded[0, :5], first, embedded[0, 5:]])  # a class token, four registers
+        seq = torch.cat(
+            [embedded.tokens[0, :5], first, embedded.tokens[0, 5:]]
+        )  # a class token, four registers
         for layer, block in enumerate(vit.blocks):
             if layer == 3:
                 seq = torch.cat([seq[:6], second, seq[6:]])
@@ -109,7 +111,7 @@ def test_tokens_stand_after_the_registers() -> None:
 def test_a_prefix_enters_the_keys_and_values_of_its_block_only(backbone: FrozenViT) -> None:
     key, value = torch.randn(3, 64), torch.randn(3, 64)
     x = images(1)
-    seq = backbone.embed(x)[0]
+    seq = backbone.embed(x).tokens[0]
     for layer, block in enumerate(backbone.vit.blocks):
         none = torch.empty(0, 64)
         prefix = (key, value) if layer == 1 else (none, none)
@@ -254,14 +256,13 @@ def test_reading_gives_a_trained_copy_the_gradients_of_encoding() -> None:
 def test_bf16_gives_the_very_numbers_of_autocast(kind: str) -> None:
     vit = small(kind)
     frozen = FrozenViT(vit, kind, "random")
-    embedded = frozen.embed(images(3, 32)).requires_grad_()
-    frozen.precision = "bf16"
-    ours = frozen.encode(embedded)
+    tokens = frozen.embed(images(3, 32)).tokens.requires_grad_()
+    ours = frozen.encode(Embedded(tokens, "bf16"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        theirs = vit.blocks(embedded)
+        theirs = vit.blocks(tokens)
     assert ours.dtype == torch.float32
     assert torch.equal(ours, theirs.float())
-    assert torch.equal(gradients(ours, [embedded])[0], gradients(theirs, [embedded])[0])
+    assert torch.equal(gradients(ours, [tokens])[0], gradients(theirs, [tokens])[0])
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "blocks of another kind"])
@@ -269,8 +270,7 @@ def test_bf16_prompts_get_the_very_gradients_of_autocast(kind: str) -> None:
     """A model that is not frozen has no rounded copies: there autocast rounds in every pass."""
     vit = small(kind)
     frozen, tuned = FrozenViT(vit, kind, "random"), PromptableViT(copy.deepcopy(vit), kind)
-    frozen.precision = tuned.precision = "bf16"
-    embedded = tuned.embed(images(3, 32)).detach()
+    embedded = Embedded(tuned.embed(images(3, 32), "bf16").tokens.detach(), "bf16")
     prompts, leaves = prompts_of_both_kinds(vit, 3)
     mine, theirs = frozen.read(embedded, prompts), tuned.read(embedded, prompts)
     assert mine.dtype == torch.float32
@@ -283,7 +283,7 @@ def test_bf16_prompts_get_the_very_gradients_of_autocast(kind: str) -> None:
 def test_bf16_patches_are_the_convolution_s_to_a_rounding() -> None:
     vit: Any = small("plain")
     x = images(4, 32)
-    rough = in_bf16(FrozenViT(vit, "plain", "random")).embed(x)
+    rough = FrozenViT(vit, "plain", "random").embed(x, "bf16").tokens
     assert rough.dtype == torch.float32
     places = vit.pos_embed[:, 1:]
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -305,8 +305,8 @@ def test_a_patch_embedding_of_another_kind_is_left_to_timm(change: str) -> None:
     x = images(2, 32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         theirs = vit._pos_embed(vit.patch_embed(x))
-    frozen = in_bf16(FrozenViT(vit, change, "random"))
-    assert torch.equal(frozen.embed(x), theirs.float())
+    frozen = FrozenViT(vit, change, "random")
+    assert torch.equal(frozen.embed(x, "bf16").tokens, theirs.float())
 
 
 class Overlapping(nn.Module):
@@ -324,16 +324,9 @@ class Overlapping(nn.Module):
         return projected.flatten(2).transpose(1, 2)
 
 
-def in_bf16(frozen: FrozenViT) -> FrozenViT:
-    """Another model around the same weights, so that what others share stays in fp32."""
-    low = FrozenViT(frozen.vit, frozen.name, frozen.weights)
-    low.precision = "bf16"
-    return low
-
-
 def test_bf16_stays_near_fp32_and_returns_fp32(backbone: FrozenViT) -> None:
     x = images(4)
-    exact, rough = backbone(x), in_bf16(backbone)(x)
+    exact, rough = backbone(x), backbone(x, precision="bf16")
     assert rough.dtype == torch.float32
     error = (rough - exact).norm() / exact.norm()
     assert 0 < error < 0.02
@@ -343,21 +336,19 @@ def test_bf16_leaves_the_weights_and_their_fingerprint_alone() -> None:
     low = load_backbone("test_vit", weights="random:0", image_size=48)
     fresh = load_backbone("test_vit", weights="random:0", image_size=48)
     exact = low(images(2))
-    low.precision = "bf16"
-    low(images(2))
+    low(images(2), precision="bf16")
     assert low.fingerprint == fresh.fingerprint
     mine, theirs = low.state_dict(), fresh.state_dict()
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert all(p.dtype == torch.float32 for p in low.parameters())
     assert len([*low.modules()]) == len([*fresh.modules()])
-    low.precision = "fp32"
     assert torch.equal(low(images(2)), exact)
 
 
 def test_rounded_copies_follow_the_model_to_another_device() -> None:
-    frozen = in_bf16(FrozenViT(small("plain"), "plain", "random"))
-    frozen(images(1, 32))
+    frozen = FrozenViT(small("plain"), "plain", "random")
+    frozen(images(1, 32), precision="bf16")
     here = frozen._low()
     assert frozen._low() is here
     frozen.to("meta")
@@ -369,26 +360,25 @@ def test_rounded_copies_follow_the_model_to_another_device() -> None:
 
 def test_rounded_copies_made_for_a_prediction_serve_training() -> None:
     frozen = load_backbone("test_vit", weights="random:0", image_size=48)
-    frozen.precision = "bf16"
     x = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        frozen(x)
+        frozen(x, precision="bf16")
     prompt = torch.zeros(3, 64, requires_grad=True)
-    frozen(x, Prompts({0: prompt})).sum().backward()
+    frozen(x, Prompts({0: prompt}), precision="bf16").sum().backward()
     assert prompt.grad is not None
     assert prompt.grad.any()
 
 
 def test_a_copy_of_a_model_in_bf16_is_one_of_its_own() -> None:
-    frozen = in_bf16(FrozenViT(small("plain"), "plain", "random"))
+    frozen = FrozenViT(small("plain"), "plain", "random")
     x = images(2, 32)
-    before = frozen(x)
+    before = frozen(x, precision="bf16")
     twin = copy.deepcopy(frozen)
-    assert torch.equal(twin(x), before)
+    assert torch.equal(twin(x, precision="bf16"), before)
     with torch.no_grad():
         for parameter in twin._low().blocks.parameters():
             parameter.zero_()
-    assert torch.equal(frozen(x), before)
+    assert torch.equal(frozen(x, precision="bf16"), before)
 
 
 # --- compiled -----------------------------------------------------------------------------------
@@ -419,10 +409,9 @@ def test_compiled_blocks_give_the_same_features_and_gradients(
 ) -> None:
     vit = small("registers")
     written, compiled = (FrozenViT(vit, "small", "random") for _ in range(2))
-    written.precision = compiled.precision = precision
     compiled.compile(backend=compiler)
     for batch in (2, 3):
-        embedded = written.embed(images(batch, 32))
+        embedded = written.embed(images(batch, 32), precision)
         prompts, leaves = prompts_of_both_kinds(vit, batch)
         for make in (PromptableViT.encode, PromptableViT.read):
             mine, theirs = make(compiled, embedded, prompts), make(written, embedded, prompts)
@@ -433,7 +422,7 @@ def test_compiled_blocks_give_the_same_features_and_gradients(
     made = len(compiler.graphs)
     assert made > 0
     compiled.decompile()
-    embedded = written.embed(images(4, 32))
+    embedded = written.embed(images(4, 32), precision)
     assert torch.equal(compiled.read(embedded), written.read(embedded))
     assert len(compiler.graphs) == made
 
@@ -442,7 +431,7 @@ def test_compiling_meets_four_cases_and_no_more(compiler: Compiler, backbone: Fr
     """Whole block or class token alone, with gradient or without, for any batch and length."""
     compiled = load_backbone("test_vit", weights="random:0", image_size=48)
     compiled.compile(backend=compiler)
-    _meet_every_case(compiled, torch.zeros(2, 3, 48, 48))
+    compile_all_cases(compiled, torch.zeros(2, 3, 48, 48))
     assert len(compiler.graphs) == 4
     x = images(5)
     prompt = torch.randn(2, 7, 64, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -534,6 +523,6 @@ def test_without_a_network_the_error_says_what_to_do(monkeypatch: pytest.MonkeyP
     def offline(*args: object, **kwargs: object) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr("cprompt.vit.promptable.timm.create_model", offline)
+    monkeypatch.setattr("cprompt.vit.loading.timm.create_model", offline)
     with pytest.raises(BackboneError, match=r"not on this machine.*no route to host.*--weights"):
         load_backbone("vit_base_patch16_224.augreg_in21k_ft_in1k")

@@ -1,13 +1,8 @@
 """The classifier that keeps learning: photos in, names out, batch by batch, no photo kept.
 
-A researcher's method with a folder in front. One batch of photos is one task. A method numbers
-classes by arrival and never changes an old one; here names stand before those positions. A class
-that comes back gets a new position in the new task, beside the one it has, and its probability is
-the sum of both: what was known is added to, never overwritten.
-
-What stays of the photos: what the method learnt (for CPrompt prompts, keys, heads, and mean and
-spread of features), and of each class the features of up to three photos that were held out, for
-calibration.
+A researcher's method with a folder in front; one batch of photos is one task. What stays of the
+photos is what the method learnt, and for calibration the features of up to three held-out photos
+per class.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,147 +27,83 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from cprompt.classifier import calibration, model_folder, photo_sources
-from cprompt.classifier.evaluation import ClassResult as ClassResult
-from cprompt.classifier.evaluation import Evaluation as Evaluation
-from cprompt.classifier.evaluation import assess
+from cprompt.classifier.answers import joined, responses
+from cprompt.classifier.evaluation import Evaluation, assess
+from cprompt.classifier.explanation import Explanation, nearest_keys
+from cprompt.classifier.held_out import choose_held_out, first_of_each, spread
 from cprompt.classifier.photo_sources import UNKNOWN
-from cprompt.classifier.prediction import Answers, predict
+from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.pixels import Pixels
 from cprompt.data.pipeline.views import NORMALIZATIONS, RECIPES, Preparation
 from cprompt.device import pick_device
 from cprompt.errors import BackboneError, ConfigError, DataError, ModelError
-from cprompt.files import under_prefix, with_prefix
-from cprompt.methods.base import Method, create_method, rebuild
-from cprompt.methods.parts.gaussians import GaussianKeys
-from cprompt.methods.parts.keys import PromptKeys
-from cprompt.methods.registry import method_class
-from cprompt.seeds import generator, mix
+from cprompt.methods.base import ClassifierDefaults, Method, create_method
+from cprompt.methods.registry import current_settings, method_class
+from cprompt.seeds import mix
 from cprompt.settings import check, from_mapping, to_mapping
-from cprompt.training.learner import Learner, Position
+from cprompt.training.learner import Learner
 from cprompt.training.observers import Observer
 from cprompt.training.settings import Seeds, TrainingConfig
 from cprompt.vit import embedded
-from cprompt.vit.identity import describe_backbone
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT
 
-SETTINGS: dict[str, dict[str, Any]] = {"cprompt": {"align": True, "length": 5}}
-"""What the classifier asks of a method unless told otherwise, where it differs from the method's
-own defaults."""
-
-TRAINING: dict[str, Any] = {"lr": 0.05}
-"""How a batch is learnt unless told otherwise; `epochs_for` says how long."""
-
 FEWEST, MOST = 5, 1000
-"""Held-out photos below which nothing is calibrated, and how many at most are used for it: their
+"""Held-out photos below which nothing is calibrated, and how many are used for it at most: their
 number grows with the classes, and so do the logits of each."""
 
-AT_ONCE = 512
-"""Photos to decode before they are answered."""
+DECODED_AT_ONCE = 512
+"""Photos that are decoded before they are answered."""
 
-FIRST_TEMPERATURE: dict[str, float] = {"cprompt": 10.0}
-"""Temperature before anything was calibrated, where 1 would be far from right: class statistics of
-a few photos each are much too sure of themselves."""
-
-_STRUCTURE = ("backbone", "method", "weights", "image_size", "settings", "normalization")
-"""Parameters that what was learnt depends on."""
-
-
-@dataclass(frozen=True)
-class LearntBatch:
-    """One call of `learn`."""
-
-    number: int
-    """From 1."""
-    when: str
-    """UTC, ISO 8601."""
-    photos: dict[str, int]
-    """By class, the held-out ones included."""
-    new: list[str]
-    returning: list[str]
-    held_out: int
-    calibrated: bool
-    """Whether there were enough held-out photos to fit temperature and threshold anew."""
-    temperature: float
-    threshold: float
-    seconds: float
-    steps: int
-    before: str
-    """The model's id before this batch; empty for the first."""
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a photo was answered as it was."""
-
-    label: str
-    """The answer; `UNKNOWN` where `known` is false."""
-    probability: float
-    """Of the best name, whether or not it was answered."""
-    known: bool
-    ranking: list[tuple[str, float]]
-    """The best names with their probabilities."""
-    prompt: int | None
-    """Number of the batch, from 1, whose prompt was used; None where a method has none a batch."""
-    nearest_keys: list[tuple[str, float]]
-    """Names whose keys are nearest to the photo's query, with the cosine."""
-    score: float
-    """The largest logit, before calibration."""
-
-
-@dataclass(frozen=True)
-class _State:
-    """All that was learnt so far. Never changed: another batch makes another state."""
-
-    method: Method
-    names: tuple[str, ...] = ()
-    name_of: tuple[int, ...] = ()
-    """For every position the index of its name."""
-    history: tuple[LearntBatch, ...] = ()
-    temperature: float = 1.0
-    threshold: float = 0.0
-    kept: Tensor = field(default_factory=lambda: torch.zeros(0))
-    """Features of held-out photos of earlier batches (k, …), on the CPU."""
-    kept_positions: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
-    model: str = ""
-
-    def probabilities(self, logits: Tensor, temperature: float | None = None) -> NDArray[Any]:
-        """(n, names), calibrated unless another temperature is given."""
-        return calibration.name_probabilities(
-            logits.numpy(),
-            np.asarray(self.name_of, dtype=np.int64),
-            len(self.names),
-            temperature or self.temperature,
-        )
-
+STRUCTURAL_PARAMETERS = (
+    "backbone",
+    "method",
+    "weights",
+    "image_size",
+    "settings",
+    "normalization",
+)
+"""Parameters that cannot change once something was learnt with them."""
 
 C = TypeVar("C", bound="ContinualClassifier")
 
 
 class ContinualClassifier:
-    """Learns photos batch by batch and tells what is on others; knows when it does not know.
+    """Learns photos batch by batch and names what others show; says when it does not know.
 
-    Parameters are as given, as scikit-learn has it, so `get_params`, `set_params` and its `clone`
-    work. Nothing is loaded before the first batch is learnt.
+    Parameters are kept as given, as scikit-learn does, so `get_params`, `set_params` and its
+    `clone` work. Nothing is loaded before the first batch is learnt.
 
     - `backbone`, `weights`, `image_size`: see `cprompt.load_backbone`.
-    - `method`, `settings`: any registered method, and its settings.
-    - `training`: settings of `cprompt.training.settings.TrainingConfig`, over `TRAINING`.
+    - `method`, `settings`: any registered method, and its settings over the defaults that it
+      declares for the classifier (`Method.classifier_defaults`).
+    - `training`: settings of `cprompt.training.settings.TrainingConfig`, over those defaults.
     - `transform`: a recipe of `cprompt.data.pipeline.views`.
     - `normalization`: a name from there, or "auto", the backbone's own.
     - `hold_out`: share of each class's photos in a batch that calibrates instead of training.
     - `accept`: share of held-out photos that must not be called unknown.
-    - `keep_held_out`: of how many held-out photos of a class the features are kept, so that later
+    - `keep_held_out`: for how many held-out photos per class the features are kept, so that later
       batches can calibrate on them; 0 keeps nothing of any single photo.
     - `seed`: of everything random.
+
+    >>> from PIL import Image
+    >>> def photos(colour):
+    ...     return [Image.new("RGB", (32, 32), (*colour[:2], colour[2] + i)) for i in range(3)]
+    >>> classifier = ContinualClassifier(training={"epochs": 1})
+    >>> _ = classifier.learn(photos((200, 0, 0)) + photos((0, 200, 0)), ["red"] * 3 + ["green"] * 3)
+    >>> _ = classifier.learn(photos((0, 0, 200)), ["blue"] * 3)  # the first photos are gone
+    >>> classifier.classes_
+    ['red', 'green', 'blue']
+    >>> classifier.predict(Image.new("RGB", (40, 40), (0, 190, 0)))
+    ['green']
     """
 
     def __init__(
         self,
         backbone: str = "auto",
-        method: str = "cprompt",
+        method: str = "aligned",
         *,
         weights: str | None = None,
         image_size: int | None = None,
@@ -203,8 +134,8 @@ class ContinualClassifier:
         self.precision = precision
         self._check()
         self._vit: FrozenViT | None = None
-        self._state: _State | None = None
-        self._before: list[_State | None] = []
+        self._state: ModelState | None = None
+        self._before: list[ModelState | None] = []
         self._past: set[str] = set()
 
     # --- what it knows --------------------------------------------------------------------------
@@ -230,14 +161,14 @@ class ContinualClassifier:
         return 0.0 if self._state is None else self._state.threshold
 
     @property
-    def model(self) -> str:
-        """A short id of all that was learnt, another one after every batch; "" before the first."""
-        return "" if self._state is None else self._state.model
+    def model_id(self) -> str:
+        """A short id of all that was learnt, a new one after every batch; "" before the first."""
+        return "" if self._state is None else self._state.model_id
 
     @property
     def method_(self) -> Method:
         """The method with all that it learnt; its classes are positions, see `name_of_`."""
-        return self._learnt_something().method
+        return self._learnt_state().method
 
     @property
     def name_of_(self) -> list[int]:
@@ -266,9 +197,9 @@ class ContinualClassifier:
         assert photos.names is not None
         if not photos.names:
             raise DataError("there is no photo to learn from; give at least one")
-        start = self._state or self._nothing()
+        start = self._state or self._empty_state()
         pixels = photos.pixels(self._side, observer.decoded)
-        learnt = self._learnt(start, pixels, photos.names, observer)
+        learnt = self._state_after(start, pixels, photos.names, observer)
         self._before = [self._state]
         self._enter(learnt)
         return self
@@ -299,23 +230,21 @@ class ContinualClassifier:
             )
         self._enter(self._before.pop())
 
-    def _nothing(self) -> _State:
-        return _State(
-            create_method(self.method, self._load(), self._settings()),
-            temperature=FIRST_TEMPERATURE.get(self.method, 1.0),
-        )
+    def _empty_state(self) -> ModelState:
+        method = create_method(self.method, self._load(), self._settings())
+        return ModelState(method, temperature=method.classifier_defaults.temperature)
 
-    def _learnt(
-        self, start: _State, pixels: Pixels, labels: Sequence[str], observer: Observer
-    ) -> _State:
-        """The state after another batch; `start` stays as it is."""
+    def _state_after(
+        self, start: ModelState, pixels: Pixels, labels: Sequence[str], observer: Observer
+    ) -> ModelState:
+        """The state after learning another batch; `start` stays as it is."""
         clock = time.perf_counter()
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        method = _copied(start.method)
+        method = _copy_of(start.method)
         task, known = method.n_tasks, method.n_classes
         arrivals = {name: known + i for i, name in enumerate(dict.fromkeys(labels))}
         targets = np.array([arrivals[name] for name in labels], dtype=np.int64)
-        held = held_out(targets, self.hold_out, mix(self.seed, task))
+        held = choose_held_out(targets, self.hold_out, mix(self.seed, task))
         taught = np.flatnonzero(~held)
 
         training = self._training(len(taught))
@@ -329,11 +258,15 @@ class ContinualClassifier:
             device=device,
         )
         learner = Learner(
-            method, training, Seeds(init=self.seed, data=self.seed), device, observer=observer
+            method,
+            training,
+            Seeds(init=self.seed, data=self.seed),
+            device,
+            first_task=task,
+            observer=observer,
         )
-        learner.position = Position(task)
         observer.stream_begins(task + 1)
-        learner.learn_task(len(arrivals), loader)
+        epochs = learner.learn_task(len(arrivals), loader)
 
         names = tuple(dict.fromkeys([*start.names, *arrivals]))
         index = {name: i for i, name in enumerate(names)}
@@ -344,7 +277,7 @@ class ContinualClassifier:
             name_of=(*start.name_of, *(index[name] for name in arrivals)),
         )
         shown = pixels.subset(np.flatnonzero(held))
-        learnt, calibrated = self._calibrated(learnt, shown, targets[held])
+        learnt, calibrated = self._calibrated(learnt, shown, targets[held], training)
         batch = LearntBatch(
             number=task + 1,
             when=when,
@@ -356,54 +289,49 @@ class ContinualClassifier:
             temperature=learnt.temperature,
             threshold=learnt.threshold,
             seconds=round(time.perf_counter() - clock, 3),
-            steps=training.epochs * len(loader),
-            before=start.model,
+            steps=len(epochs) * len(loader),
+            before=start.model_id,
         )
         learnt = dataclasses.replace(learnt, history=(*start.history, batch))
-        return dataclasses.replace(learnt, model=self._id(learnt))
+        return dataclasses.replace(learnt, model_id=self._id(learnt))
 
     def _calibrated(
-        self, state: _State, pixels: Pixels, positions: NDArray[np.int64]
-    ) -> tuple[_State, bool]:
+        self,
+        state: ModelState,
+        pixels: Pixels,
+        positions: NDArray[np.int64],
+        training: TrainingConfig,
+    ) -> tuple[ModelState, bool]:
         """Temperature and threshold from held-out photos of this batch and of earlier ones."""
-        features = self._features(state.method, pixels)
-        shown = torch.from_numpy(positions)
-        if not state.method.features_last:
+        method, shown = state.method, torch.from_numpy(positions)
+        device = next(method.backbone.parameters()).device
+        answered = responses(
+            method, pixels, self.preparation_, device, precision=training.precision
+        )
+        features = joined([each.feature for each in answered])
+        if not method.features_are_final:
             state = dataclasses.replace(state, kept=torch.zeros(0), kept_positions=shown[:0])
         if len(state.kept):
-            features = torch.cat([state.kept, features]) if len(shown) else state.kept
+            features = state.kept if features is None else torch.cat([state.kept, features])
             shown = torch.cat([state.kept_positions, shown])
+        if features is None:
+            return state, False
         calibrated = len(shown) >= FEWEST
         if calibrated:
-            device = next(state.method.backbone.parameters()).device
-            some = _spread(shown, MOST)
+            some = spread(shown, MOST)
             with torch.no_grad():
-                logits = state.method.answer(features[some].to(device)).cpu()
-            name_of = np.asarray(state.name_of, dtype=np.int64)
+                logits = method.answer(features[some].to(device)).cpu()
+            truth = state.owners[shown[some].numpy()]
             temperature = calibration.fit_temperature(
-                logits.numpy(), name_of[shown[some].numpy()], name_of, len(state.names)
+                logits.numpy(), truth, state.owners, len(state.names)
             )
             top = state.probabilities(logits, temperature).max(axis=1)
             threshold = calibration.fit_threshold(top, self.accept)
             state = dataclasses.replace(state, temperature=temperature, threshold=threshold)
-        keep = _first_of_each(shown, self.keep_held_out) if state.method.features_last else []
-        if len(shown):
-            state = dataclasses.replace(state, kept=features[keep], kept_positions=shown[keep])
-        return state, calibrated
-
-    @torch.no_grad()
-    def _features(self, method: Method, pixels: Pixels) -> Tensor:
-        """What the heads read of each photo, on the CPU: (n, …)."""
-        device = next(method.backbone.parameters()).device
-        nobody = np.zeros(len(pixels), dtype=np.int64)
-        loader = BatchLoader(pixels, nobody, self.preparation_, 64, seed=None, device=device)
-        parts = [torch.zeros(0)]
-        for images, _ in loader.epoch(0):
-            embedded = method.embed(images)
-            query = method.query(embedded) if method.uses_query else None
-            task = method.choose(query) if query is not None and method.selects_task else None
-            parts.append(method.feature(embedded, query, task).cpu())
-        return torch.cat(parts[1:]) if len(parts) > 1 else parts[0]
+        keep = first_of_each(shown, self.keep_held_out) if method.features_are_final else []
+        return dataclasses.replace(
+            state, kept=features[keep], kept_positions=shown[keep]
+        ), calibrated
 
     # --- answering ------------------------------------------------------------------------------
 
@@ -429,7 +357,7 @@ class ContinualClassifier:
     def explain(self, images: Any, top: int = 5) -> list[Explanation]:
         """The answer to each photo, with what it rests on; lists have up to `top` entries."""
         state, answers, p = self._answers(photo_sources.images(images))
-        nearest = _nearest_keys(state, answers.query, top)
+        keys = _nearest_keys(state, answers.query, top)
         found = []
         for i, row in enumerate(p):
             order = np.argsort(-row, kind="stable")[:top]
@@ -442,7 +370,7 @@ class ContinualClassifier:
                     known=known,
                     ranking=[(state.names[j], float(row[j])) for j in order],
                     prompt=None if answers.task is None else int(answers.task[i]) + 1,
-                    nearest_keys=[] if nearest is None else nearest[i],
+                    nearest_keys=keys[i] if keys else [],
                     score=float(answers.logits[i].max()),
                 )
             )
@@ -460,30 +388,36 @@ class ContinualClassifier:
 
     def _answers(
         self, photos: photo_sources.Photos, observer: Observer | None = None
-    ) -> tuple[_State, Answers, NDArray[np.float64]]:
+    ) -> tuple[ModelState, _Answers, NDArray[np.float64]]:
         """What the method says of each photo, and the probabilities of names (n, names).
 
-        Photos are decoded some at a time, so that any number can be asked about.
+        Photos are decoded some at a time, so that memory does not grow with their number.
         """
-        state = self._learnt_something()
+        state = self._learnt_state()
         self._on_device(state)
         device, preparation = pick_device(self.device), self.preparation_
         precision = self._training(1).precision
         told = observer or Observer()
-        found: list[Answers] = []
-        for number, part in enumerate(photos.parts(AT_ONCE)):
+        found: list[_Answers] = []
+        for number, part in enumerate(photos.parts(DECODED_AT_ONCE)):
 
-            def progress(done: int, _: int, before: int = number * AT_ONCE) -> None:
+            def progress(done: int, _: int, before: int = number * DECODED_AT_ONCE) -> None:
                 told.decoded(before + done, len(photos))
 
             pixels = part.pixels(self._side, progress)
-            found.append(predict(state.method, pixels, preparation, device, precision=precision))
-        answers = _joined(found, state.method.n_classes)
+            answered = responses(state.method, pixels, preparation, device, precision=precision)
+            found += [_Answers(each.logits, each.query, each.task) for each in answered]
+        logits = joined([each.logits for each in found])
+        answers = _Answers(
+            torch.zeros(0, state.method.n_classes) if logits is None else logits,
+            joined([each.query for each in found]),
+            joined([each.task for each in found]),
+        )
         return state, answers, state.probabilities(answers.logits)
 
-    def _learnt_something(self) -> _State:
+    def _learnt_state(self) -> ModelState:
         if self._state is None:
-            raise ModelError("nothing was learnt yet; call learn with labelled photos first")
+            raise ModelError("nothing was learnt yet", hint="call learn with labelled photos first")
         return self._state
 
     # --- files ----------------------------------------------------------------------------------
@@ -493,9 +427,9 @@ class ContinualClassifier:
 
         Refused where the folder holds another model, or has learnt what this one has not.
         """
-        state = self._learnt_something()
-        about = {"model": state.model, **self._about(state)}
-        model_folder.write(path, about, _tensors(state), replaces=self._past)
+        state = self._learnt_state()
+        about = {"model": state.model_id, **self._about(state)}
+        model_folder.write(path, about, state.tensors(), replaces=self._past)
 
     @classmethod
     def load(
@@ -516,13 +450,16 @@ class ContinualClassifier:
         stored = model_folder.read(path)
         about = stored.about
         try:
-            backbone, method = about["backbone"], about["method"]
+            backbone = about["backbone"]
+            settings = current_settings(
+                {"name": about["method"]["name"], **about["method"]["settings"]}
+            )
             self = cls(
                 backbone["name"],
-                method["name"],
+                settings.pop("name"),
                 weights=weights or _weights(backbone, path),
                 image_size=backbone["image_size"],
-                settings=method["settings"],
+                settings=settings,
                 training=about["training"],
                 transform=about["transform"],
                 normalization=about["normalization"],
@@ -540,7 +477,8 @@ class ContinualClassifier:
                     f"{backbone['fingerprint'][:12]}), but the backbone at hand has other weights "
                     f"({vit.weights}, {vit.fingerprint[:12]}); pass the file of the first"
                 )
-            self._enter(self._restored(about, stored.tensors))
+            fresh = create_method(self.method, vit, self._settings())
+            self._enter(ModelState.from_files(fresh, about, stored.tensors))
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelError(
                 f"{path} does not fit together ({type(error).__name__}: {error}); restore it from "
@@ -548,47 +486,14 @@ class ContinualClassifier:
             ) from error
         return self
 
-    def _restored(self, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> _State:
-        names = [entry["name"] for entry in about["classes"]]
-        owner = {at: i for i, entry in enumerate(about["classes"]) for at in entry["positions"]}
-        sizes = about["task_sizes"]
-        count = sum(len(entry["positions"]) for entry in about["classes"])
-        if len(set(names)) != len(names) or sorted(owner) != list(range(count)):
-            raise ValueError("its classes do not have one name and one position each")
-        if sum(sizes) != count or len(sizes) != len(about["history"]):
-            raise ValueError(
-                f"{len(sizes)} tasks of {sum(sizes)} classes, but {len(about['history'])} batches "
-                f"and {count} positions"
-            )
-        method = create_method(self.method, self._load(), self._settings())
-        rebuild(method, sizes, under_prefix("method", tensors), open_=False)
-        state = _State(
-            method=method,
-            names=tuple(names),
-            name_of=tuple(owner[at] for at in range(count)),
-            history=tuple(LearntBatch(**batch) for batch in about["history"]),
-            temperature=float(about["calibration"]["temperature"]),
-            threshold=float(about["calibration"]["threshold"]),
-            kept=tensors["held_out/features"],
-            kept_positions=tensors["held_out/positions"],
-            model=about["model"],
-        )
-        positions = state.kept_positions
-        if len(positions) != len(state.kept) or not ((positions >= 0) & (positions < count)).all():
-            raise ValueError("held-out features and their positions do not match")
-        return state
-
-    def _about(self, state: _State) -> dict[str, Any]:
-        """Everything about a model but its tensors and its id."""
+    def _about(self, state: ModelState) -> dict[str, Any]:
+        """Everything about a model except its tensors and its id."""
         vit = self._load()
         weights = None
         if vit.weights.startswith("file:") and self.weights is not None:
             weights = str(Path(self.weights).absolute())
-        positions: list[list[int]] = [[] for _ in state.names]
-        for at, owner in enumerate(state.name_of):
-            positions[owner].append(at)
         return {
-            "backbone": {**describe_backbone(vit), "image_size": self.image_size, "file": weights},
+            "backbone": {**vit.identity, "image_size": self.image_size, "file": weights},
             "method": {"name": self.method, "settings": to_mapping(state.method.config)},
             "training": dict(self.training or {}),
             "transform": self.transform,
@@ -597,23 +502,17 @@ class ContinualClassifier:
             "accept": self.accept,
             "keep_held_out": self.keep_held_out,
             "seed": self.seed,
-            "classes": [
-                {"name": name, "positions": at}
-                for name, at in zip(state.names, positions, strict=True)
-            ],
-            "task_sizes": list(state.method.task_sizes),
-            "calibration": {"temperature": state.temperature, "threshold": state.threshold},
-            "history": [dataclasses.asdict(batch) for batch in state.history],
+            **state.about(),
         }
 
-    def _id(self, state: _State) -> str:
+    def _id(self, state: ModelState) -> str:
         about = json.dumps(self._about(state), sort_keys=True).encode()
-        return hashlib.sha256(about + to_bytes(_tensors(state))).hexdigest()[:12]
+        return hashlib.sha256(about + to_bytes(state.tensors())).hexdigest()[:12]
 
-    def _enter(self, state: _State | None) -> None:
+    def _enter(self, state: ModelState | None) -> None:
         self._state = state
         if state is not None:
-            self._past |= {state.model, *(batch.before for batch in state.history)}
+            self._past |= {state.model_id, *(batch.before for batch in state.history)}
 
     # --- parameters -----------------------------------------------------------------------------
 
@@ -626,7 +525,7 @@ class ContinualClassifier:
         for name in params:
             if name not in PARAMETERS:
                 raise ConfigError(f"no parameter {name!r}; there are {', '.join(PARAMETERS)}")
-            if name in _STRUCTURE and self._state is not None:
+            if name in STRUCTURAL_PARAMETERS and self._state is not None:
                 raise ConfigError(
                     f"{name} cannot change after something was learnt; make a new classifier"
                 )
@@ -661,11 +560,19 @@ class ContinualClassifier:
         check(self.keep_held_out >= 0, f"keep_held_out {self.keep_held_out} must be 0 or more")
 
     def _settings(self) -> dict[str, Any]:
-        return {**SETTINGS.get(self.method, {}), **(self.settings or {})}
+        return {**self._defaults.settings, **(self.settings or {})}
+
+    @property
+    def _defaults(self) -> ClassifierDefaults:
+        return method_class(self.method).classifier_defaults
 
     def _training(self, photos: int) -> TrainingConfig:
         """For a batch of so many photos to train on."""
-        usual = {"precision": self.precision, "epochs": epochs_for(photos), **TRAINING}
+        usual = {
+            "precision": self.precision,
+            "epochs": epochs_for(photos),
+            **self._defaults.training,
+        }
         given = {**usual, **(self.training or {})}
         return from_mapping(TrainingConfig, given, where="training")
 
@@ -674,7 +581,7 @@ class ContinualClassifier:
             self._vit = load_backbone(self.backbone, self.weights, self.image_size)
         return self._vit
 
-    def _on_device(self, state: _State) -> None:
+    def _on_device(self, state: ModelState) -> None:
         device = pick_device(self.device)
         state.method.to(device)
         state.method.backbone.to(device)
@@ -704,22 +611,6 @@ def epochs_for(photos: int) -> int:
     return min(6, max(2, 3000 // max(photos, 1)))
 
 
-def held_out(targets: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """Which photos (n,) to hold out: `share` of each class with four photos or more, at least one.
-
-    A class with fewer needs all of them to learn from. Chosen at random, by `seed`.
-    """
-    chosen = np.zeros(len(targets), dtype=bool)
-    if share == 0:
-        return chosen
-    order = torch.randperm(len(targets), generator=generator(seed)).numpy()
-    for target in np.unique(targets):
-        members = order[targets[order] == target]
-        if len(members) >= 4:
-            chosen[members[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
-    return chosen
-
-
 def normalization_of(backbone: str) -> str:
     """The name of the normalisation that a backbone's weights were trained with.
 
@@ -735,28 +626,18 @@ def normalization_of(backbone: str) -> str:
     return "inception"
 
 
-def _joined(parts: Sequence[Answers], n_classes: int) -> Answers:
-    """Answers to all photos, in order."""
-    if not parts:
-        return Answers(torch.zeros(0, n_classes), None, None)
-    queries = [part.query for part in parts if part.query is not None]
-    tasks = [part.task for part in parts if part.task is not None]
-    return Answers(
-        torch.cat([part.logits for part in parts]),
-        torch.cat(queries) if queries else None,
-        torch.cat(tasks) if tasks else None,
-    )
+@dataclass(frozen=True)
+class _Answers:
+    """What is needed of the responses to all photos, on the CPU; see `Response`."""
+
+    logits: Tensor
+    query: Tensor | None
+    task: Tensor | None
 
 
-def _copied(method: Method) -> Method:
+def _copy_of(method: Method) -> Method:
     """A method of its own to go on with, on the same backbone."""
     return copy.deepcopy(method, {id(method.backbone): method.backbone})
-
-
-def _tensors(state: _State) -> dict[str, Tensor]:
-    plain = {n: t.detach().cpu().contiguous() for n, t in state.method.state_dict().items()}
-    held_out = {"features": state.kept, "positions": state.kept_positions}
-    return {**with_prefix("method", plain), **with_prefix("held_out", held_out)}
 
 
 def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:
@@ -775,46 +656,15 @@ def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:
     return str(file)
 
 
-def _first_of_each(positions: Tensor, count: int) -> list[int]:
-    """Indices of the first `count` entries of every position."""
-    seen: Counter[int] = Counter()
-    first = []
-    for i, position in enumerate(positions.tolist()):
-        seen[position] += 1
-        if seen[position] <= count:
-            first.append(i)
-    return first
-
-
-def _spread(positions: Tensor, most: int) -> Tensor:
-    """Indices of `most` entries, or all there are, spread evenly over the positions."""
-    if len(positions) <= most:
-        return torch.arange(len(positions))
-    order = positions.argsort(stable=True)
-    return order[torch.linspace(0, len(order) - 1, most).long()]
-
-
 def _nearest_keys(
-    state: _State, query: Tensor | None, top: int
+    state: ModelState, query: Tensor | None, top: int
 ) -> list[list[tuple[str, float]]] | None:
-    """Names with the cosine of their nearest key, best first, for every query (n, D).
-
-    None where the method has no keys.
-    """
-    keys = getattr(state.method, "keys", None)
-    if query is None or not isinstance(keys, (PromptKeys, GaussianKeys)):
+    """See `nearest_keys`; None where the method has no keys to compare with."""
+    if query is None:
         return None
+    device = next(state.method.backbone.parameters()).device
     with torch.no_grad():
-        cosines = keys.similarity(query.to(keys.key_task.device)).cpu().numpy()
-    owners = [state.names[i] for i in state.name_of]
-    if len(owners) != cosines.shape[1]:  # one key a task
-        owners = [f"batch {number}" for number in range(1, cosines.shape[1] + 1)]
-    found = []
-    for row in cosines:
-        best: dict[str, float] = {}
-        for at in np.argsort(-row, kind="stable"):
-            best.setdefault(owners[at], float(row[at]))
-            if len(best) == top:
-                break
-        found.append(list(best.items()))
-    return found
+        cosines = state.method.key_similarity(query.to(device))
+    if cosines is None:
+        return None
+    return nearest_keys(cosines.cpu().numpy(), [state.names[i] for i in state.name_of], top)

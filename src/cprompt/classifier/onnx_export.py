@@ -119,11 +119,8 @@ class _Graph(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The three outputs, in the order of `_OUTPUTS`."""
-        method = self.method
-        embedded = method.embed((pixels - self.mean) / self.std)
-        query = method.query(embedded) if method.uses_query else None
-        task = method.choose(query) if query is not None and method.selects_task else None
-        logits = method.answer(method.feature(embedded, query, task))
+        response = self.method.respond((pixels - self.mean) / self.std)
+        logits, task = response.logits, response.task
         by_position = (logits / self.temperature).softmax(1)
         owners = self.name_of.expand(logits.shape[0], -1)
         by_name = logits.new_zeros(logits.shape[0], self.names).scatter_add(1, owners, by_position)
@@ -161,7 +158,6 @@ def _plain_copy(method: Method) -> Method:
     for module in (method.backbone.cpu(), *method.modules()):
         if isinstance(module, PromptableViT):
             module.decompile()
-            module.precision = "fp32"
     return method
 
 
@@ -245,7 +241,7 @@ def _metadata(classifier: ContinualClassifier) -> dict[str, str]:
         "unknown": UNKNOWN,
         "method": classifier.method,
         "batches": str(len(classifier.history_)),
-        "model": classifier.model,
+        "model": classifier.model_id,
         "backbone": backbone.name,
         "backbone_fingerprint": backbone.fingerprint,
         "cprompt_version": __version__,
@@ -317,16 +313,16 @@ def _difference(
         pixels = (part.permute(0, 3, 1, 2).float() / 255).numpy()
         probabilities, prompt, logits = session.run(_OUTPUTS, {_INPUT: pixels})
         images = normalize(part)
-        ours = method(images).numpy()
+        response = method.respond(images)
+        ours = response.logits.numpy()
         expected = calibration.name_probabilities(
             ours, name_of, len(classifier.classes_), classifier.temperature_
         )
         scale = max(1.0, float(np.abs(ours).max()))
         apart = np.abs(expected - probabilities).max(), np.abs(ours - logits).max() / scale
         largest = float(np.max([largest, *apart]))  # unlike Python's, it lets no NaN pass
-        if method.selects_task:
-            task = method.choose(method.query(method.embed(images)))
-            elsewhere += int((task.numpy() + 1 != prompt).sum())
+        if response.task is not None:
+            elsewhere += int((response.task.numpy() + 1 != prompt).sum())
     if elsewhere:
         raise ModelError(
             f"the ONNX graph picks another prompt for {elsewhere} of {len(levels)} images; "

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.classifier.classifier import ContinualClassifier, Explanation
+from cprompt.classifier.classifier import ContinualClassifier
+from cprompt.classifier.explanation import Explanation
 from cprompt.cli import app
 from cprompt.data.image_files import list_images
 from cprompt.errors import ConfigError, DataError

@@ -1,4 +1,4 @@
-"""What a method is, and the register of all of them.
+"""What a method is.
 
 A method owns what is learnt (prompts, keys, heads) and the mathematics of one step. It has no
 loop, reads no data and touches no file; the learner does.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -16,13 +17,39 @@ from torch import Tensor, nn
 from cprompt.errors import ConfigError
 from cprompt.methods.registry import METHODS, method_class
 from cprompt.settings import from_mapping
-from cprompt.vit.promptable import FrozenViT
+from cprompt.vit.promptable import Embedded, FrozenViT, Precision
 
-Batches = Iterable[tuple[Tensor, Tensor]]
-"""(images, targets) pairs that can be gone through more than once."""
+Batches = Iterable[tuple[Embedded, Tensor]]
+"""(embedded images, targets) pairs that can be iterated over more than once."""
 
 Draws = Mapping[str, Tensor]
 """The random numbers of one step, by name."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a method says of B images.
+
+    logits (B, classes seen); feature (B, …), what the heads read; query (B, D) where the method
+    makes one; task (B,), whose prompt answered, where it selects one.
+    """
+
+    logits: Tensor
+    feature: Tensor
+    query: Tensor | None
+    task: Tensor | None
+
+
+@dataclass(frozen=True)
+class ClassifierDefaults:
+    """How the classifier for photos uses a method, unless its user says otherwise."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the method that differ from its own defaults."""
+    training: Mapping[str, Any] = field(default_factory=lambda: {"lr": 0.05})
+    """Settings of training that differ from `TrainingConfig`'s defaults."""
+    temperature: float = 1.0
+    """What logits are divided by until enough held-out photos allow a fit."""
 
 
 class Method(nn.Module):
@@ -33,13 +60,13 @@ class Method(nn.Module):
     position: the classes of a task are `known`, …, `known + n - 1`. Predictions are per image: no
     output may depend on what else is in the batch.
 
-    All parameters with `requires_grad` are trained; `state_dict` is exactly what was learnt, as
-    the backbone is no part of it.
+    All parameters with `requires_grad` are trained; a method without any, or without a `loss`, is
+    not trained. `state_dict` is exactly what was learnt, since the backbone is not part of it.
 
-    An image is answered in steps, which `forward` puts together: `embed`, `query` and `choose`
-    where the method has them, `feature`, `answer`. Each costs what its name says, so that whoever
-    asks again about the same image can keep what has not changed: a query never does, a feature
-    where `features_last`.
+    `respond` is the one way from images to an answer. It puts the steps together: `embed`, `query`
+    and `choose` where the method has them, `feature`, `answer`. The steps are separate so that
+    evaluation, which asks about the same images after every task, can keep what has not changed:
+    a query never does, a feature does not where `features_are_final`.
     """
 
     name: ClassVar[str]
@@ -48,13 +75,14 @@ class Method(nn.Module):
     """Whether a pass without prompts, the query, comes before the one that is answered."""
     selects_task: ClassVar[bool] = False
     """Whether an image is answered through the prompt of one task, chosen by its query."""
-    features_last: ClassVar[bool] = False
-    """Whether an image's feature, under a given task's prompt, is still the same after every
-    later task."""
+    features_are_final: ClassVar[bool] = False
+    """Whether an image's feature, under a given task's prompt, stays the same after every later
+    task."""
+    classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
 
     def __init__(self, backbone: FrozenViT, config: Any) -> None:
         super().__init__()
-        # Kept out of the module's own children: the backbone is not learnt, so not saved.
+        # Not a child module: the backbone is not learnt, so it is not saved.
         self.__dict__["backbone"] = backbone
         self.config = config
         self.task_sizes: list[int] = []
@@ -76,74 +104,103 @@ class Method(nn.Module):
         """Classes of all tasks before the latest one."""
         return sum(self.task_sizes[:-1])
 
+    # --- learning -------------------------------------------------------------------------------
+
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
         """Make room for `n_classes` new classes; initial values are drawn from `rng` (CPU)."""
         self.task_sizes.append(n_classes)
 
-    def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """What a step on so many images needs at random, as tensors by name.
+    def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+        """The random numbers that a step on `n_images` images needs, as tensors by name.
 
-        All draws come from `rng`, a CPU generator that the learner seeds for each step, and are
-        made before the step, so that the step itself can be recorded and replayed by a device. A
-        length that depends on chance is rounded up to a `multiple`, so that few recordings do.
+        All come from `rng`, a CPU generator that the learner seeds for each step, and are drawn
+        before the step, so that the step can be captured and replayed as a CUDA graph. A length
+        that depends on chance is rounded up to a `multiple`, so that few different graphs suffice.
         """
         return {}
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """The loss terms of one batch, by name; their sum is minimised.
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+        """The loss terms of one batch, by name; their sum is minimised. None: nothing is trained.
 
-        `images` (B, 3, H, W), `targets` (B,) arrival positions, `draws` from `draw(B, …)`. Reading
-        a value back (`item`, boolean masks) would make the device wait and forbid replaying.
+        `embedded` holds B images, `targets` (B,) their arrival positions, `draws` is what
+        `draw(B, …)` returned. Do not read values back (`item`, boolean masks): the device would
+        have to wait, and the step could not be captured as a CUDA graph.
         """
-        raise TypeError(f"{type(self).__name__} defines no loss")
+        return {}
 
     def end_task(self, batches: Batches) -> None:
-        """Use the task's training images once more, without augmentation, if need be."""
+        """Use the task's training images once more, under the test view, without gradient."""
 
     def close_task(self) -> None:
         """Freeze what the task learnt; must depend on nothing but the method's own state."""
 
-    def embed(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W) to what every pass over them starts from."""
-        return self.backbone.embed(images)
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Optimiser groups of the trainable parameters; `lr_scale` multiplies a group's lr."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
 
-    def query(self, embedded: Tensor) -> Tensor:
-        """What an image is to the frozen backbone alone (B, D); only where `uses_query`."""
-        raise TypeError(f"{type(self).__name__} makes no query")
+    # --- answering ------------------------------------------------------------------------------
+
+    def respond(
+        self,
+        images: Tensor,
+        *,
+        query: Tensor | None = None,
+        task: Tensor | None = None,
+        precision: Precision = "fp32",
+    ) -> Response:
+        """Answer images (B, 3, H, W).
+
+        `query` (B, D) spares computing it again. `task` (B,) gives the prompts to use instead of
+        the chosen ones, where `selects_task`.
+        """
+        embedded = self.embed(images, precision)
+        must_choose = self.selects_task and task is None
+        if query is None and self.uses_query and (must_choose or not self.selects_task):
+            query = self.query(embedded)
+        if must_choose:
+            assert query is not None, f"{type(self).__name__} selects a task but makes no query"
+            task = self.choose(query)
+        feature = self.feature(embedded, query, task)
+        return Response(self.answer(feature), feature, query, task)
+
+    def ask(self, images: Tensor, precision: Precision = "fp32") -> Tensor:
+        """The queries (B, D) alone: the first steps of `respond`, to be passed to it later."""
+        return self.query(self.embed(images, precision))
+
+    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
+        """Logits (B, n_classes) over all classes seen; see `respond`."""
+        return self.respond(images, task=task).logits
+
+    def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
+        """Images (B, 3, H, W) to what every pass over them starts from."""
+        return self.backbone.embed(images, precision)
+
+    def query(self, embedded: Embedded) -> Tensor:
+        """What the frozen backbone alone says of each image (B, D); only where `uses_query`."""
+        raise TypeError(f"{type(self).__name__} does not define a query")
 
     def choose(self, query: Tensor) -> Tensor:
         """The task (B,) whose prompt answers each query (B, D); only where `selects_task`."""
         raise TypeError(f"{type(self).__name__} does not choose a task's prompt")
 
-    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+    def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
         """What the heads read of each image: (B, …).
 
         `task` (B,), whose prompts to use, is given where `selects_task`; `query` (B, D) where
-        `uses_query`, unless all it would do is to choose a task that is given.
+        `uses_query`, unless its only use would be to choose a task that is given.
         """
-        raise TypeError(f"{type(self).__name__} defines no feature")
+        raise TypeError(f"{type(self).__name__} does not define a feature")
 
     def answer(self, feature: Tensor) -> Tensor:
         """Logits (B, n_classes) over all classes seen."""
-        raise TypeError(f"{type(self).__name__} defines no answer")
+        raise TypeError(f"{type(self).__name__} does not define an answer")
 
-    def forward(self, images: Tensor, task: Tensor | None = None) -> Tensor:
-        """Logits (B, n_classes) over all classes seen.
+    def key_similarity(self, query: Tensor) -> Tensor | None:
+        """cos(q, k) of queries (B, D) with the keys (B, keys), to explain an answer.
 
-        `task` (B,) gives the prompts to use instead of the chosen ones, where `selects_task`.
+        One key per class or one per task, in order of arrival; None for a method without such.
         """
-        embedded = self.embed(images)
-        query = None
-        if self.uses_query and not (self.selects_task and task is not None):
-            query = self.query(embedded)
-        if self.selects_task and task is None:
-            assert query is not None
-            task = self.choose(query)
-        return self.answer(self.feature(embedded, query, task))
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Optimiser groups of the trainable parameters; `lr_scale` multiplies a group's lr."""
-        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
+        return None
 
 
 M = TypeVar("M", bound=type[Method])
@@ -178,8 +235,8 @@ def create_method(
 def rebuild(method: Method, sizes: Iterable[int], state: Mapping[str, Tensor], open_: bool) -> None:
     """Bring a fresh method to a saved state.
 
-    Tasks of the given sizes are begun and closed again so that every tensor exists in its shape
-    (the last one stays open if `open_`), then all values come from `state`.
+    Tasks of the given sizes are begun and closed, so that every tensor exists in its shape (the
+    last task stays open if `open_`); then all values come from `state`.
     """
     rng = torch.Generator().manual_seed(0)
     sizes = list(sizes)

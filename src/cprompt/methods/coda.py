@@ -17,7 +17,7 @@ from cprompt.methods.parts.keys import orthonormal_rows
 from cprompt.methods.parts.streams import run_on_streams
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import FrozenViT, Prompts, Tap
+from cprompt.vit.promptable import Embedded, FrozenViT, Prompts, Tap
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class Coda(Method):
         self.heads.close()
 
     @torch.no_grad()
-    def query(self, embedded: Tensor) -> Tensor:
+    def query(self, embedded: Embedded) -> Tensor:
         """q: the class token (B, D) of the pass without prompts."""
         return self.backbone.read(embedded, tap=self.config.query)
 
-    def prompted(self, embedded: Tensor, query: Tensor, tasks: Tensor | None = None) -> Tensor:
+    def prompted(self, embedded: Embedded, query: Tensor, tasks: Tensor | None = None) -> Tensor:
         """h (B, D) under the prompt that each query mixes.
 
         `tasks` (B,) says from how many tasks, the first ones, components are taken; all if None.
@@ -110,20 +110,18 @@ class Coda(Method):
         }
         return self.backbone.read(embedded, Prompts(prefixes=prefixes), self.config.feature)
 
-    def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+    def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
         """With pcl, how many tasks' components each image gets, and what the heads need."""
         pcl = self.config.pcl and self.n_tasks > 1
-        tasks = draw_tasks(pictures, self.n_tasks, rng, multiple) if pcl else {}
-        return {**tasks, **self.heads.draw(pictures, rng)}
+        tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
+        return {**tasks, **self.heads.draw(n_images, rng)}
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` over the current classes, `ortho` with μ > 0, `aux` and `ccl` if switched on."""
-        with torch.no_grad():
-            embedded = self.embed(images)
         query = self.query(embedded)
 
-        def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
-            return self.prompted(embedded[pictures], query[pictures], tasks + 1)
+        def under_old(images: Tensor, tasks: Tensor) -> Tensor:
+            return self.prompted(embedded[images], query[images], tasks + 1)
 
         h, old = run_on_streams(
             lambda: self.prompted(embedded, query), lambda: old_features(draws, under_old)
@@ -135,7 +133,7 @@ class Coda(Method):
             losses["ortho"] = self.config.mu * penalties.sum()
         return losses
 
-    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+    def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
         """h (B, D) under the prompt that each query mixes from all components."""
         assert query is not None
         return self.prompted(embedded, query)

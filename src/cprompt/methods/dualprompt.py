@@ -18,7 +18,7 @@ from cprompt.methods.parts.keys import KeysPer, PromptKeys
 from cprompt.methods.parts.streams import run_on_streams
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import FrozenViT, Prompts
+from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class DualPrompt(Method):
         self.heads.close()
         self.keys.close()
 
-    def prompted(self, embedded: Tensor, e_prompt: Tensor) -> Tensor:
+    def prompted(self, embedded: Embedded, e_prompt: Tensor) -> Tensor:
         """h (B, D) under the G-prompt and `e_prompt`: (blocks, parts, L, D), or (B, …) of these."""
         at = dict(zip(self.g_layers, self.g_prompt.unbind(-4), strict=True))
         at |= dict(zip(self.e_layers, e_prompt.unbind(-4), strict=True))
@@ -116,13 +116,13 @@ class DualPrompt(Method):
             prompts = Prompts(tokens={layer: tokens for layer, (tokens,) in parts.items()})
         return self.backbone.read(embedded, prompts, self.config.feature)
 
-    def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+    def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
         """A task for every image, with pcl, and what the heads need."""
         pcl = self.config.pcl and self.n_tasks > 1
-        tasks = draw_tasks(pictures, self.n_tasks, rng, multiple) if pcl else {}
-        return {**tasks, **self.heads.draw(pictures, rng)}
+        tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
+        return {**tasks, **self.heads.draw(n_images, rng)}
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`, `pull` (or `mk`, with one key a class) and, if switched on, `aux` and `ccl`.
 
         `ce` is over the classes of the current task. `pull` is the mean of 1 - cos(q, k_t) with
@@ -130,11 +130,9 @@ class DualPrompt(Method):
         """
         assert self.e_prompts.current is not None
         current = self.e_prompts.current[0]
-        with torch.no_grad():
-            embedded = self.embed(images)
 
-        def under_old(pictures: Tensor, tasks: Tensor) -> Tensor:
-            return self.prompted(embedded[pictures], self.e_prompts.frozen[tasks])
+        def under_old(images: Tensor, tasks: Tensor) -> Tensor:
+            return self.prompted(embedded[images], self.e_prompts.frozen[tasks])
 
         h, query, old = run_on_streams(
             lambda: self.prompted(embedded, current),
@@ -151,7 +149,7 @@ class DualPrompt(Method):
         return losses
 
     @torch.no_grad()
-    def query(self, embedded: Tensor) -> Tensor:
+    def query(self, embedded: Embedded) -> Tensor:
         """The class token (B, D) of the pass without prompts."""
         return self.backbone.read(embedded, tap=self.config.query)
 
@@ -162,7 +160,7 @@ class DualPrompt(Method):
             chosen = vote(chosen, self.n_tasks, winners=1).expand_as(chosen)
         return chosen
 
-    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+    def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
         """h (B, D) under each image's task's E-prompt; all of them share the G-prompt."""
         return self.prompted(embedded, self.e_prompts.all()[task])
 
@@ -170,6 +168,10 @@ class DualPrompt(Method):
         """Logits of all heads."""
         logits: Tensor = self.heads(feature)
         return logits
+
+    def key_similarity(self, query: Tensor) -> Tensor | None:
+        """cos(q, k) with all keys (B, keys)."""
+        return self.keys.similarity(query)
 
 
 def _place(

@@ -17,7 +17,7 @@ from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import HeadConfig, TaskHeads
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import FrozenViT, Prompts
+from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
 
 Energy = Literal["released", "paper"]
 
@@ -91,16 +91,14 @@ class ESN(Method):
         if self.config.freeze_prompt:
             self.prompt.requires_grad_(False)
 
-    def tokens(self, embedded: Tensor) -> Tensor:
+    def tokens(self, embedded: Embedded) -> Tensor:
         """All tokens (B, N, D) of the prompted pass, before the final norm."""
         prompts = Prompts(dict(zip(self.layers, self.prompt, strict=True)))
         return self.backbone.encode(embedded, prompts)
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` over the current classes and `energy`, λ · mean (F - anchor)²."""
         config = self.config
-        with torch.no_grad():
-            embedded = self.embed(images)
         features = self.blocks(self.tokens(embedded), current_only=True)[:, 0]
         logits = self.heads.current(features)
         free = free_energy(logits, config.beta, config.energy)
@@ -110,7 +108,7 @@ class ESN(Method):
         }
 
     def feature(
-        self, embedded: Tensor, query: Tensor | None = None, task: Tensor | None = None
+        self, embedded: Embedded, query: Tensor | None = None, task: Tensor | None = None
     ) -> Tensor:
         """What each task's block reads from the one prompted pass: (B, tasks, D)."""
         features: Tensor = self.blocks(self.tokens(embedded))
@@ -131,8 +129,8 @@ class ESN(Method):
         if self.n_tasks == 1:
             return
         right = torch.zeros(len(self.grid), dtype=torch.long, device=self.grid.device)
-        for images, _ in batches:
-            logits = self.task_logits(self.feature(self.embed(images)))
+        for embedded, _ in batches:
+            logits = self.task_logits(self.feature(embedded))
             energy = task_energies(logits, self.task_sizes, self.grid)
             right += (energy.argmax(-1) == self.n_tasks - 1).sum(0)
         self.voting[right.argmax()] = True

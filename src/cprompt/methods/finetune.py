@@ -10,7 +10,7 @@ from cprompt.methods.base import Draws, Method, register
 from cprompt.methods.parts import token_prompts
 from cprompt.methods.parts.heads import new_head
 from cprompt.methods.parts.token_prompts import SegmentsConfig
-from cprompt.vit.promptable import FrozenViT
+from cprompt.vit.promptable import Embedded, FrozenViT
 
 
 @register("finetune", SegmentsConfig)
@@ -39,14 +39,12 @@ class FineTune(Method):
         self.weight = nn.Parameter(torch.cat([self.weight.detach(), weight.to(self.weight)]))
         self.bias = nn.Parameter(torch.cat([self.bias.detach(), bias.to(self.bias)]))
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """Cross-entropy over all classes seen, on images of the current ones only."""
-        with torch.no_grad():
-            embedded = self.embed(images)
         return {"ce": F.cross_entropy(self.answer(self.feature(embedded)), targets)}
 
     def feature(
-        self, embedded: Tensor, query: Tensor | None = None, task: Tensor | None = None
+        self, embedded: Embedded, query: Tensor | None = None, task: Tensor | None = None
     ) -> Tensor:
         """h (B, D) under the one prompt."""
         return token_prompts.prompted_feature(self.backbone, embedded, self.prompt, self.layers)

@@ -21,7 +21,7 @@ from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import TaskHeads, new_head
 from cprompt.seeds import generator
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import FrozenViT, Prompts
+from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class HiDe(Method):
     config: HiDeConfig
     uses_query = True
     selects_task = True
-    features_last = True
+    features_are_final = True
     tii_weight: Tensor
     tii_bias: Tensor
 
@@ -120,7 +120,7 @@ class HiDe(Method):
         self.plain.open(n_classes)
         self.prompted.open(n_classes)
 
-    def under(self, prompt: Tensor, embedded: Tensor) -> Tensor:
+    def under(self, prompt: Tensor, embedded: Embedded) -> Tensor:
         """The class token (B, D) under `prompt` (layers, 2, L, D), or (B, …) of these.
 
         The second axis but the image's holds key and value prefix, in this order.
@@ -129,10 +129,8 @@ class HiDe(Method):
         prefixes = {at: (part.select(-3, 0), part.select(-3, 1)) for at, part in parts.items()}
         return self.backbone.read(embedded, Prompts(prefixes=prefixes), "post_norm")
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` over the classes of the current task, and `contrast` with all old classes' means."""
-        with torch.no_grad():
-            embedded = self.embed(images)
         h = self.under(self._ensemble(), embedded)
         means = self.prompted.mean[: self.known]
         contrast = contrast_loss(h, means, self.config.contrast_temperature)
@@ -150,8 +148,7 @@ class HiDe(Method):
         plain, prompted = self.plain.moments(n), self.prompted.moments(n)
         with torch.no_grad():
             prompt = self._ensemble()
-            for images, targets in batches:
-                embedded = self.embed(images)
+            for embedded, targets in batches:
                 plain.add(self.query(embedded), targets - self.known)
                 prompted.add(self.under(prompt, embedded), targets - self.known)
         self.plain.store(plain)
@@ -171,7 +168,7 @@ class HiDe(Method):
         self.heads.close()
 
     @torch.no_grad()
-    def query(self, embedded: Tensor) -> Tensor:
+    def query(self, embedded: Embedded) -> Tensor:
         """The class token (B, D) of the pass without prompts."""
         return self.backbone.read(embedded, tap="post_norm")
 
@@ -180,7 +177,7 @@ class HiDe(Method):
         best = F.linear(query, self.tii_weight, self.tii_bias).argmax(-1)
         return task_of_class(self.task_sizes).to(best.device)[best]
 
-    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+    def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
         """The class token (B, D) under each image's task's prompt."""
         prompts = self.prompts.frozen
         if self.prompts.current is not None:

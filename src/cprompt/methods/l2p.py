@@ -17,7 +17,7 @@ from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.parts.keys import orthonormal_rows
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import FrozenViT, Prompts, Tap
+from cprompt.vit.promptable import Embedded, FrozenViT, Prompts, Tap
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class L2P(Method):
         self.heads.close()
 
     @torch.no_grad()
-    def query(self, embedded: Tensor) -> Tensor:
+    def query(self, embedded: Embedded) -> Tensor:
         """The class token (B, D) of the pass without prompts."""
         return self.backbone.read(embedded, tap=self.config.query)
 
@@ -153,7 +153,7 @@ class L2P(Method):
             chosen = winners.expand(len(similarity), -1)
         return chosen
 
-    def prompted(self, embedded: Tensor, prompts: Tensor) -> Tensor:
+    def prompted(self, embedded: Embedded, prompts: Tensor) -> Tensor:
         """h (B, D) under the pool's `prompts` (B, N) of each image."""
         # A look-up whose gradient, unlike that of indexing, is added up in a fixed order.
         rows = F.embedding(prompts, self.pool.flatten(1))
@@ -162,28 +162,26 @@ class L2P(Method):
         if self.config.readout == "cls":
             return self.backbone.read(embedded, tokens, self.config.feature)
         encoded = self.backbone.encode(embedded, tokens)
-        added = encoded.shape[1] - embedded.shape[1]
+        added = encoded.shape[1] - embedded.tokens.shape[1]
         answers = encoded[:, self.backbone.n_prefix :][:, :added]
         if self.config.feature == "post_norm":
             answers = self.backbone.norm(answers)
         return answers.mean(1)
 
-    def draw(self, pictures: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+    def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
         """With pcl, N different `prompts` (B, N) for each image, every set equally likely."""
-        draws = self.heads.draw(pictures, rng)
+        draws = self.heads.draw(n_images, rng)
         if self.config.pcl:
-            order = torch.rand(pictures, self.config.pool, generator=rng).argsort(1)
+            order = torch.rand(n_images, self.config.pool, generator=rng).argsort(1)
             draws["prompts"] = order[:, : self.config.top_n]
         return draws
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`, `pull` and, as far as switched on, `aux` and `ccl`.
 
         `ce` is over the classes of the current task. `pull` is 1 - cos(q, k), summed over the
         keys of an image's prompts and averaged over the batch; it alone trains the keys.
         """
-        with torch.no_grad():
-            embedded = self.embed(images)
         similarity = self.similarity(self.query(embedded))
         chosen = self.select(similarity)
         h = self.prompted(embedded, chosen)
@@ -192,7 +190,7 @@ class L2P(Method):
         losses["pull"] = self.config.pull * (1 - similarity.gather(1, chosen)).sum(1).mean()
         return losses
 
-    def feature(self, embedded: Tensor, query: Tensor | None, task: Tensor | None) -> Tensor:
+    def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
         """h (B, D) under the prompts that each query selects."""
         assert query is not None
         return self.prompted(embedded, self.select(self.similarity(query)))

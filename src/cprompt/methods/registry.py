@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cprompt import plugins
 from cprompt.errors import ConfigError
@@ -47,6 +47,7 @@ _BUILT_IN = (
     _built_in("coda", "CODA-Prompt", "Prompts mixed from components by attention"),
     _built_in("slca", "SLCA", "The whole backbone tuned slowly; heads aligned on Gaussians"),
     _built_in("hide", "HiDe-Prompt", "A prefix per task, found by a head on plain features"),
+    _built_in("aligned", "CPrompt, aligned", "CPrompt with heads and keys from class statistics"),
     _built_in("finetune", "Fine-tuning", "One prompt and one head, nothing protected: lower bound"),
     _built_in("joint", "Joint", "All classes learnt at once: the upper bound"),
 )
@@ -113,6 +114,17 @@ def method_class(name: str) -> type[Method]:
             hint="a method in a file of your own needs --plugin MODULE",
         )
     return METHODS[name]
+
+
+def current_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's stored name and settings, as this version calls them.
+
+    Until `aligned` became a method of its own it was the setting `align` of CPrompt.
+    """
+    settings = dict(stored)
+    if settings.get("name") == "cprompt" and settings.pop("align", False):
+        settings["name"] = "aligned"
+    return settings
 
 
 def _first_line(cls: type) -> str:

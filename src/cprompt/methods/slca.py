@@ -16,7 +16,7 @@ from cprompt.methods.parts.gaussians import AlignmentConfig, ClassGaussians, ali
 from cprompt.methods.parts.heads import TaskHeads
 from cprompt.seeds import generator
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import FrozenViT, PromptableViT
+from cprompt.vit.promptable import Embedded, FrozenViT, Precision, PromptableViT
 
 
 @dataclass(frozen=True)
@@ -76,28 +76,27 @@ class SLCA(Method):
         self.aligned_weight = self.aligned_weight.new_zeros(self.n_classes, self.backbone.dim)
         self.aligned_bias = self.aligned_bias.new_zeros(self.n_classes)
 
-    def embed(self, images: Tensor) -> Tensor:
-        """Tokens (B, N, D) that enter the first block of the backbone being trained."""
-        self.tuned.precision = self.backbone.precision
-        return self.tuned.embed(images)
+    def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
+        """The tokens that enter the first block of the backbone being trained."""
+        return self.tuned.embed(images, precision)
 
     def feature(
-        self, embedded: Tensor, query: Tensor | None = None, task: Tensor | None = None
+        self, embedded: Embedded, query: Tensor | None = None, task: Tensor | None = None
     ) -> Tensor:
         """The class token (B, D) after the final norm of the backbone being trained."""
         return self.tuned.read(embedded, tap="post_norm")
 
-    def loss(self, images: Tensor, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`: cross-entropy over the classes of the current task only."""
-        features = self.feature(self.embed(images))
+        features = self.feature(embedded)
         return {"ce": F.cross_entropy(self.heads.current(features), self._local(targets))}
 
     def end_task(self, batches: Batches) -> None:
         """Keep the Gaussians of the task's classes, then align; one task needs no alignment."""
         moments = self.gaussians.moments(self.task_sizes[-1])
         with torch.no_grad():
-            for images, targets in batches:
-                moments.add(self.feature(self.embed(images)), self._local(targets))
+            for embedded, targets in batches:
+                moments.add(self.feature(embedded), self._local(targets))
         self.gaussians.store(moments)
         self.aligned_weight = self.heads.weight.all().detach().clone()
         self.aligned_bias = self.heads.bias.all().detach().clone()

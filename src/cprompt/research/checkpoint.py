@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,53 @@ from torch import Tensor
 
 from cprompt.errors import CheckpointError
 from cprompt.files import write_bytes
+from cprompt.research.record import Clock, Record
+from cprompt.training.learner import LearnerState
 from cprompt.vit.promptable import FrozenViT
 
 FORMAT = "cprompt-checkpoint"
 VERSION = 1
+CHECKPOINT = "checkpoint.safetensors"
+"""Name of the file in a run's folder."""
+
+_REMEDY = "delete it and start the run again, or restore it from a copy"
+
+
+class RunCheckpoint:
+    """The checkpoint file of a run: the learner's state and the record so far.
+
+    Written between tasks, after a task's last step, and in the middle of a task at most every
+    `seconds`. Times are charged to the record before each save, so that a resumed run goes on
+    counting.
+    """
+
+    def __init__(self, path: Path, record: Record, seconds: float) -> None:
+        self.path = path
+        self.clock = Clock(record.seconds)
+        self._record = record
+        self._seconds = seconds
+        self._last_save = time.monotonic()
+
+    def after_step(self, state: Callable[[], LearnerState]) -> None:
+        """Save in the middle of a task, if the last save is long enough ago."""
+        if time.monotonic() - self._last_save >= self._seconds:
+            self.task_trained(state)
+
+    def task_trained(self, state: Callable[[], LearnerState]) -> None:
+        """Save before what follows training, which is not resumed in its middle."""
+        self.clock.charge("training")
+        self.save(state())
+
+    def save(self, state: LearnerState) -> None:
+        """Write the state with the record as it is now."""
+        save_checkpoint(self.path, state.tensors, {**state.about, "record": self._record.to_dict()})
+        self._last_save = time.monotonic()
+
+
+def load_run(path: Path) -> tuple[LearnerState, Record]:
+    """The learner's state and the record in a run's checkpoint."""
+    tensors, about = load_checkpoint(path)
+    return LearnerState(tensors, about), Record.from_dict(about["record"])
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -40,27 +84,23 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Mapping[st
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the description, after checking that the file is whole and ours."""
     if not path.is_file():
-        raise CheckpointError(f"there is no checkpoint at {path}")
+        raise CheckpointError("does not exist; expected the checkpoint of a run", file=path)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(
-            f"checkpoint {path} is corrupt ({error}); delete it and start the run again, "
-            "or restore it from a copy"
-        ) from error
+        raise CheckpointError(f"is corrupt ({error})", file=path, hint=_REMEDY) from error
     if metadata.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is a safetensors file, but not a checkpoint of cprompt")
+        raise CheckpointError("is a safetensors file, but not a checkpoint of cprompt", file=path)
     if metadata.get("version") != str(VERSION):
         raise CheckpointError(
-            f"checkpoint {path} has format version {metadata.get('version')}; this cprompt reads "
-            f"version {VERSION}"
+            f"has format version {metadata.get('version')}; this cprompt reads version {VERSION}",
+            file=path,
         )
     if metadata.get("sha256") != _digest(tensors):
         raise CheckpointError(
-            f"checkpoint {path} is corrupt: its tensors do not match their hash; delete it and "
-            "start the run again, or restore it from a copy"
+            "is corrupt: its tensors do not match their hash", file=path, hint=_REMEDY
         )
     about: dict[str, Any] = json.loads(metadata["about"])
     return tensors, about
@@ -70,9 +110,11 @@ def check_backbone(about: Mapping[str, str], backbone: FrozenViT, path: Path) ->
     """Refuse to put learnt tensors on a backbone they were not learnt on."""
     if about["fingerprint"] != backbone.fingerprint:
         raise CheckpointError(
-            f"{path} was learnt on {about['name']} ({about['weights']}, "
-            f"{about['fingerprint'][:12]}), but the backbone at hand is {backbone.name} "
-            f"({backbone.weights}, {backbone.fingerprint[:12]}); load the first one"
+            f"was learnt on {about['name']} ({about['weights']}, {about['fingerprint'][:12]}), "
+            f"but this backbone is {backbone.name} ({backbone.weights}, "
+            f"{backbone.fingerprint[:12]})",
+            file=path,
+            hint="load the first one",
         )
 
 

@@ -24,6 +24,7 @@ from cprompt.methods.base import Method
 from cprompt.research.metrics import AccuracyMatrix
 from cprompt.research.stream import TaskStream
 from cprompt.settings import check, setting
+from cprompt.vit.promptable import Precision
 
 Mode = Literal["selected", "given", "first"]
 """Whose prompt answers: the one selected, that of the image's own task, or the first task's."""
@@ -71,8 +72,8 @@ class Evaluator:
     """Answers the test images after each task, and keeps what no later task can change.
 
     An image's query never changes, nor does its feature under the prompt of a task that is
-    learnt, where the method says so (`Method.features_last`). Each of these passes is made at most
-    once over the whole stream; heads and keys, which do change, are asked anew every time.
+    learnt, where the method says so (`Method.features_are_final`). Each of these passes is made
+    at most once over the whole stream; heads and keys, which do change, answer every time.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Evaluator:
         config: EvaluationConfig,
         device: torch.device,
         *,
+        precision: Precision = "fp32",
         memory_gib: float = 4.0,
         folder: Path | None = None,
     ) -> None:
@@ -95,6 +97,7 @@ class Evaluator:
         self.modes = usable_modes(method, config.modes)
         self.config = config
         self.device = device
+        self.precision = precision
         self.targets = test.targets
         self.task_of_image = stream.task_of_position[self.targets]
         self.passes = {"query": 0, "prompted": 0}
@@ -158,55 +161,55 @@ class Evaluator:
 
     def _ask(
         self,
-        pictures: NDArray[np.int64],
+        numbers: NDArray[np.int64],
         on_start: Callable[[int], None],
         on_batch: Callable[[], None],
     ) -> None:
         """Make the queries of these images."""
-        parts = self._parts(pictures)
+        parts = self._parts(numbers)
         on_start(len(parts))
         for part, images in zip(parts, self.test.batches(parts), strict=True):
-            query = self.method.query(self.method.embed(images))
+            query = self.method.ask(images, self.precision)
             self._query_row[part] = self._queries.add(query)
             self.passes["query"] += len(part)
             on_batch()
 
     def _answer(
         self,
-        pictures: NDArray[np.int64],
+        numbers: NDArray[np.int64],
         tasks: NDArray[np.int64],
         on_start: Callable[[int], None],
         on_batch: Callable[[], None],
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Whether each (image, prompt) pair is answered right, and right among the k best."""
         method = self.method
-        right, among = np.zeros(len(pictures), dtype=bool), np.zeros(len(pictures), dtype=bool)
+        right, among = np.zeros(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
 
-        def judge(pairs: NDArray[np.int64], features: Tensor) -> None:
-            logits = method.answer(features)
-            target = torch.from_numpy(self.targets[pictures[pairs]]).to(logits.device)[:, None]
+        def judge(pairs: NDArray[np.int64], logits: Tensor) -> None:
+            target = torch.from_numpy(self.targets[numbers[pairs]]).to(logits.device)[:, None]
             best = logits.topk(min(self.config.top_k, logits.shape[-1]), dim=-1).indices
             right[pairs] = (logits.argmax(-1, keepdim=True) == target)[:, 0].cpu().numpy()
             among[pairs] = (best == target).any(-1).cpu().numpy()
 
-        rows = self._feature_row[pictures, tasks]
+        rows = self._feature_row[numbers, tasks]
         for pairs in self._parts(np.flatnonzero(rows >= 0)):
-            judge(pairs, self._features[rows[pairs]].to(self.device))
+            judge(pairs, method.answer(self._features[rows[pairs]].to(self.device)))
         parts = self._parts(np.flatnonzero(rows < 0))
         on_start(len(parts))
-        for pairs, images in zip(parts, self.test.batches(pictures[p] for p in parts), strict=True):
-            query = self._query(pictures[pairs]) if method.uses_query else None
+        for pairs, images in zip(parts, self.test.batches(numbers[p] for p in parts), strict=True):
+            query = self._query(numbers[pairs]) if method.uses_query else None
             task = torch.from_numpy(tasks[pairs]).to(self.device) if method.selects_task else None
-            features = method.feature(method.embed(images), query, task)
+            response = method.respond(images, query=query, task=task, precision=self.precision)
             self.passes["prompted"] += len(pairs)
-            if method.features_last:
-                self._feature_row[pictures[pairs], tasks[pairs]] = self._features.add(features)
-            judge(pairs, features)
+            if method.features_are_final:
+                rows_of = self._features.add(response.feature)
+                self._feature_row[numbers[pairs], tasks[pairs]] = rows_of
+            judge(pairs, response.logits)
             on_batch()
         return right, among
 
-    def _query(self, pictures: NDArray[np.int64]) -> Tensor:
-        return self._queries[self._query_row[pictures]].to(self.device)
+    def _query(self, numbers: NDArray[np.int64]) -> Tensor:
+        return self._queries[self._query_row[numbers]].to(self.device)
 
     def _parts(self, items: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         size = self.test.batch_size

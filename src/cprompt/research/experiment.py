@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.data.pipeline import views
@@ -17,22 +13,19 @@ from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.pixels import Pixels
 from cprompt.device import pick_device
 from cprompt.errors import CheckpointError, DataError
-from cprompt.files import under_prefix, with_prefix
-from cprompt.methods.base import Method, create_method, rebuild
-from cprompt.research import checkpoint, metrics
+from cprompt.methods.base import Method, create_method
+from cprompt.research import metrics
+from cprompt.research.checkpoint import CHECKPOINT, RunCheckpoint, check_backbone, load_run
 from cprompt.research.config import RunConfig, flatten, what_counts
 from cprompt.research.evaluation import Evaluator, usable_modes
 from cprompt.research.record import Record, environment, peak_memory
 from cprompt.research.stream import TaskStream
 from cprompt.seeds import mix
 from cprompt.training.acceleration import resolve_acceleration
-from cprompt.training.learner import Learner, LossLog, Position
+from cprompt.training.learner import Learner
 from cprompt.training.observers import Observer
-from cprompt.vit.identity import describe_backbone
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT
-
-CHECKPOINT = "checkpoint.safetensors"
 
 
 def run(
@@ -51,17 +44,19 @@ def run(
     """
     if (folder / CHECKPOINT).exists() and not resume:
         raise CheckpointError(
-            f"{folder} already holds a run; pass --resume to go on with it, or choose another --out"
+            "already holds a run",
+            file=folder,
+            hint="pass --resume to go on with it, or choose another --out",
         )
     dataset = dataset or config.data.load(config.seeds.data)
     backbone = backbone or load_backbone(
         config.backbone.name, config.backbone.weights, config.backbone.image_size
     )
-    return Run(config, folder, dataset, backbone, observer or Observer()).go()
+    return Experiment(config, folder, dataset, backbone, observer or Observer()).run()
 
 
-class Run:
-    """The state of a run between its first task and its last."""
+class Experiment:
+    """One run, between its first task and its last: puts data, learner and evaluation together."""
 
     def __init__(
         self,
@@ -80,6 +75,18 @@ class Run:
         self.device = device = pick_device(config.execution.device)
         method = create_method(config.method, backbone, config.settings)
         usable_modes(method, config.evaluation.modes)
+        self.record = Record(
+            config=config.public(),
+            stream=self.stream,
+            dataset=dataset.name,
+            classes=dataset.classes,
+            backbone=backbone.identity,
+            images={"train": len(dataset.train), "test": len(dataset.test)},
+            environment=environment(device),
+        )
+        self.checkpoint = RunCheckpoint(
+            folder / CHECKPOINT, self.record, config.execution.checkpoint_seconds
+        )
         self.learner = Learner(
             method,
             config.training,
@@ -87,23 +94,12 @@ class Run:
             device,
             accelerate=resolve_acceleration(config.execution.accelerate, self._steps()),
             observer=observer,
-            checkpointer=self,
-        )
-        self.record = Record(
-            config=config.public(),
-            stream=self.stream,
-            dataset=dataset.name,
-            classes=dataset.classes,
-            backbone=describe_backbone(backbone),
-            images={"train": len(dataset.train), "test": len(dataset.test)},
-            environment=environment(device),
+            checkpointer=self.checkpoint,
         )
         self.preparation = views.build(
             config.data.transform, backbone.image_size[0], config.data.normalization
         )
-        self._last_save = time.monotonic()
-        self._clock = time.perf_counter()
-        if (folder / CHECKPOINT).exists():
+        if self.checkpoint.path.exists():
             self._restore()
 
     def _steps(self) -> int:
@@ -112,15 +108,16 @@ class Run:
         tasks = (self.stream.indices(labels, task) for task in range(self.stream.n_tasks))
         return self.config.training.epochs * sum(-(-len(task) // size) for task in tasks)
 
-    def go(self) -> Record:
-        """All tasks that are left."""
+    def run(self) -> Record:
+        """Learn and evaluate all tasks that are left."""
         self.observer.stream_begins(self.stream.n_tasks)
-        self.record.save(self.folder)  # also catches up where a kill fell between the two files
-        self._clock = time.perf_counter()
+        self.record.save(self.folder)  # also catches up if a kill fell between the two files
+        clock = self.checkpoint.clock
+        clock.start()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         train, test = self._open(self.dataset.train), self._open(self.dataset.test)
-        self.learner.get_ready()
+        self.learner.prepare()
         execution = self.config.execution
         evaluator = Evaluator(
             self.learner.method,
@@ -128,27 +125,26 @@ class Run:
             self.stream,
             self.config.evaluation,
             self.device,
+            precision=self.config.training.precision,
             memory_gib=execution.memory_gib,
             folder=self.folder,
         )
-        self._spend("preparation")
+        clock.charge("preparation")
         for task in range(self.learner.position.task, self.stream.n_tasks):
             indices = self.stream.indices(self.dataset.train.labels, task)
-            self.learner.learn_task(
-                self.stream.sizes[task],
-                self._batches(
-                    train.subset(indices),
-                    self.dataset.train.subset(indices),
-                    self.config.training.batch_size,
-                    seed=mix(self.config.seeds.data, task),
-                ),
+            batches = self._batches(
+                train.subset(indices),
+                self.dataset.train.subset(indices),
+                self.config.training.batch_size,
+                seed=mix(self.config.seeds.data, task),
             )
-            self._spend("training")
-            self.record.losses.append(self.learner.losses.epochs)
-            self.learner.losses = LossLog()
+            losses = self.learner.learn_task(self.stream.sizes[task], batches)
+            clock.charge("training")
+            clock.add("waiting", batches.waited)
+            self.record.losses.append(losses)
             self._evaluate(task, evaluator)
-            self._spend("evaluation")
-            self._save()
+            clock.charge("evaluation")
+            self.checkpoint.save(self.learner.state())
             self.record.save(self.folder)
             now = metrics.accuracy_matrix(self.record.matrix())[task, : task + 1]
             self.observer.task_ends(task, self.record.summary(), now.tolist())
@@ -177,7 +173,7 @@ class Run:
     def _batches(
         self, pixels: Pixels, images: ImageSet, batch_size: int, seed: int | None = None
     ) -> BatchLoader:
-        """Augmented, shuffled batches with a seed; plain ones in order without."""
+        """Augmented, shuffled batches with a seed; test views in order without."""
         return BatchLoader(
             pixels,
             self.stream.targets(images.labels),
@@ -189,93 +185,24 @@ class Run:
             device_gib=self.config.cache.device_gib,
         )
 
-    def _spend(self, part: str) -> None:
-        """Add the time since the last call to a part of the bill."""
-        now = time.perf_counter()
-        self.record.seconds[part] = self.record.seconds.get(part, 0.0) + now - self._clock
-        waited, self.learner.waited = self.learner.waited, 0.0
-        if waited:
-            self.record.seconds["waiting"] = self.record.seconds.get("waiting", 0.0) + waited
-        self._clock = now
-
-    # --- checkpoints ----------------------------------------------------------------------------
-
-    def after_step(self, learner: Learner) -> None:
-        """Save in the middle of a task, if it is time to."""
-        if time.monotonic() - self._last_save >= self.config.execution.checkpoint_seconds:
-            self._spend("training")
-            self._save()
-
-    def task_trained(self, learner: Learner) -> None:
-        """Save before what follows training, which is not resumed in its middle."""
-        self._spend("training")
-        self._save()
-
-    def _save(self) -> None:
-        learner = self.learner
-        learner.read_losses()
-        tensors = {
-            **with_prefix("method", learner.method.state_dict()),
-            **with_prefix("optimizer", learner.optimizer_state()),
-            **({} if learner.losses.sums is None else {"losses/sums": learner.losses.sums}),
-        }
-        about = {
-            "position": vars(learner.position),
-            "task_sizes": learner.method.task_sizes,
-            "losses": {
-                "epochs": learner.losses.epochs,
-                "names": learner.losses.names,
-                "steps": learner.losses.steps,
-            },
-            "record": self.record.to_dict(),
-        }
-        checkpoint.save_checkpoint(self.folder / CHECKPOINT, tensors, about)
-        self._last_save = time.monotonic()
-
     def _restore(self) -> None:
-        path = self.folder / CHECKPOINT
-        tensors, about = checkpoint.load_checkpoint(path)
-        saved = Record.from_dict(about["record"])
-        checkpoint.check_backbone(saved.backbone, self.learner.method.backbone, path)
+        path = self.checkpoint.path
+        state, saved = load_run(path)
+        check_backbone(saved.backbone, self.learner.method.backbone, path)
         _check_same_run(saved, self.record, path)
-        learner = self.learner
-        learner.position = Position(**about["position"])
-        is_open = _rebuild(learner.method, tensors, about)
-        learner.method.to(learner.device)
-        if is_open:
-            learner.restore_optimizer(under_prefix("optimizer", tensors))
-        log, sums = about["losses"], tensors.get("losses/sums")
-        learner.losses = LossLog(
-            log["epochs"],
-            tuple(log["names"]),
-            None if sums is None else sums.to(learner.device),
-            log["steps"],
-        )
-        self.record.rows = saved.rows
-        self.record.losses = saved.losses
-        self.record.seconds = saved.seconds
-        self.record.parameters = saved.parameters
-        self.record.test_passes = saved.test_passes
-        self.record.memory = saved.memory
+        self.learner.restore(state)
+        self.record.take_up(saved)
 
 
 def load_method(folder: Path, backbone: FrozenViT) -> Method:
     """The method as a run left it, from the checkpoint in `folder`."""
     path = folder / CHECKPOINT
-    tensors, about = checkpoint.load_checkpoint(path)
-    saved = Record.from_dict(about["record"])
-    checkpoint.check_backbone(saved.backbone, backbone, path)
+    state, saved = load_run(path)
+    check_backbone(saved.backbone, backbone, path)
     settings = dict(saved.config["method"])
     method = create_method(settings.pop("name"), backbone, settings)
-    _rebuild(method, tensors, about)
+    state.rebuild(method)
     return method
-
-
-def _rebuild(method: Method, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bool:
-    """Give a fresh method what a checkpoint holds; whether its last task is still open."""
-    is_open = bool(len(about["task_sizes"]) > about["position"]["task"])
-    rebuild(method, about["task_sizes"], under_prefix("method", tensors), open_=is_open)
-    return is_open
 
 
 def _check_every_task_has_images(dataset: Dataset, stream: TaskStream) -> None:
@@ -284,16 +211,16 @@ def _check_every_task_has_images(dataset: Dataset, stream: TaskStream) -> None:
             if not len(stream.indices(images.labels, task)):
                 names = ", ".join(repr(dataset.classes[c]) for c in stream.labels(task)[:5])
                 raise DataError(
-                    f"{dataset.name}: task {task + 1} (classes {names}) has no {part} image; "
-                    "add some, or cut the classes into other tasks (stream.*)"
+                    f"{dataset.name}: task {task + 1} (classes {names}) has no {part} image",
+                    hint="add some, or cut the classes into other tasks (stream.*)",
                 )
 
 
 def _check_same_run(saved: Record, wanted: Record, path: Path) -> None:
     """Refuse to go on with a run under settings or images it was not started with."""
     there, now = flatten(what_counts(saved.config)), flatten(what_counts(wanted.config))
-    there |= {"pictures": saved.images, "classes": list(saved.classes)}
-    now |= {"pictures": wanted.images, "classes": list(wanted.classes)}
+    there |= {"images": saved.images, "classes": list(saved.classes)}
+    now |= {"images": wanted.images, "classes": list(wanted.classes)}
     differ = [
         f"{name}: {there.get(name)!r} there, {now.get(name)!r} now"
         for name in sorted({*there, *now})
@@ -301,6 +228,7 @@ def _check_same_run(saved: Record, wanted: Record, path: Path) -> None:
     ]
     if differ:
         raise CheckpointError(
-            f"{path} belongs to a run with other settings ({'; '.join(differ)}); "
-            "use those to resume it, or choose another --out"
+            f"belongs to a run with other settings ({'; '.join(differ)})",
+            file=path,
+            hint="use those to resume it, or choose another --out",
         )

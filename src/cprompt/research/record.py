@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import torchvision
 import cprompt
 from cprompt.errors import CheckpointError, CPromptError
 from cprompt.files import read_json, write_json
+from cprompt.methods.registry import current_settings
 from cprompt.research import metrics
 from cprompt.research.evaluation import Row, matrix_of, selection_accuracy
 from cprompt.research.stream import TaskStream
@@ -111,11 +113,42 @@ class Record:
         known["classes"] = tuple(values["classes"])
         known["stream"] = TaskStream.from_dict(values["stream"])
         known["rows"] = [Row.from_dict(row) for row in values["rows"]]
+        config = values["config"]
+        known["config"] = {**config, "method": current_settings(config["method"])}
         return cls(**known)
+
+    def take_up(self, saved: Record) -> None:
+        """Go on from what an interrupted part of the same run recorded."""
+        for name in ("rows", "losses", "parameters", "test_passes", "memory"):
+            setattr(self, name, getattr(saved, name))
+        self.seconds.update(saved.seconds)
 
     def save(self, folder: Path) -> None:
         """Write `record.json`, beside and renamed."""
         write_json(folder / FILE, self.to_dict())
+
+
+class Clock:
+    """Adds up the seconds that parts of a run take, in `seconds`."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+        self.start()
+
+    def start(self) -> None:
+        """Count from now on."""
+        self._since = time.perf_counter()
+
+    def charge(self, part: str) -> None:
+        """Add the time since the last call to `part`."""
+        now = time.perf_counter()
+        self.add(part, now - self._since)
+        self._since = now
+
+    def add(self, part: str, seconds: float) -> None:
+        """Add some seconds to `part`."""
+        if seconds:
+            self._seconds[part] = self._seconds.get(part, 0.0) + seconds
 
 
 def load_record(path: Path) -> Record:

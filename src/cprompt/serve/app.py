@@ -21,7 +21,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import cprompt
-from cprompt.classifier.classifier import ContinualClassifier, Explanation
+from cprompt.classifier.classifier import ContinualClassifier
+from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.photo_sources import DETAIL, shrunk
 from cprompt.errors import CPromptError, DataError
 from cprompt.serve import bodies, page

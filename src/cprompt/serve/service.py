@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 
 from cprompt.classifier import model_folder
-from cprompt.classifier.classifier import ContinualClassifier, Explanation
+from cprompt.classifier.classifier import ContinualClassifier
+from cprompt.classifier.explanation import Explanation
 from cprompt.serve.batching import Answered, Batcher, Budget
 from cprompt.serve.config import ServeConfig
 from cprompt.serve.jobs import Job, JobObserver, Jobs

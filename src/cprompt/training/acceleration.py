@@ -9,49 +9,56 @@ from cprompt.methods.base import Method
 from cprompt.training.cuda_graphs import GraphStepper
 from cprompt.training.settings import Acceleration
 from cprompt.training.step import Stepper, warn_once
-from cprompt.vit.promptable import PromptableViT
+from cprompt.vit.promptable import Embedded, Precision, PromptableViT
 
 WORTH_COMPILING = 20_000
-"""Steps from which compiling, some 20 s, costs less than it saves: a millisecond a step or more."""
+"""Steps from which compiling pays: it takes some 20 s and saves a millisecond per step or more."""
 
 
 def make_stepper(
-    method: Method, optimizer: torch.optim.Optimizer, clip: float | None, how: Acceleration
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    clip: float | None,
+    acceleration: Acceleration,
+    precision: Precision = "fp32",
 ) -> Stepper:
-    """The fastest stepper that `how` allows on the device of the method's backbone."""
+    """The fastest stepper that `acceleration` allows on the device of the method's backbone."""
     on_cuda = next(method.backbone.parameters()).is_cuda
-    kind = GraphStepper if on_cuda and how != "none" else Stepper
-    return kind(method, optimizer, clip)
+    kind = GraphStepper if on_cuda and acceleration != "none" else Stepper
+    return kind(method, optimizer, clip, precision)
 
 
-def resolve_acceleration(how: Acceleration, steps: int) -> Acceleration:
-    """`how` for a run of so many steps."""
-    return "compile" if how == "auto" and steps >= WORTH_COMPILING else how
+def resolve_acceleration(asked: Acceleration, steps: int) -> Acceleration:
+    """Turn "auto" into compile for a run of many steps; keep any other choice."""
+    return "compile" if asked == "auto" and steps >= WORTH_COMPILING else asked
 
 
-def compile_backbones(method: Method, how: Acceleration, device: torch.device) -> None:
-    """With `how` compile, have the method's backbones fuse their blocks' small operations."""
+def compile_backbones(
+    method: Method, acceleration: Acceleration, device: torch.device, precision: Precision = "fp32"
+) -> None:
+    """With `acceleration` compile, have the method's backbones fuse small operations of blocks."""
     vits = _backbones(method)
-    if how != "compile" or device.type != "cuda":
+    if acceleration != "compile" or device.type != "cuda":
         for vit in vits:
             vit.decompile()
         return
     try:
         for vit in vits:
             vit.compile()
-            _meet_every_case(vit, torch.zeros(2, 3, *vit.image_size, device=device))
-    except Exception as error:  # a compiler meets a machine it does not know with any exception
+            compile_all_cases(vit, torch.zeros(2, 3, *vit.image_size, device=device), precision)
+    except Exception as error:  # on a machine it does not know, a compiler may raise anything
         for vit in vits:
             vit.decompile()
         warn_once("the backbone is not compiled", error)
 
 
-def _meet_every_case(vit: PromptableViT, images: Tensor) -> None:
-    """Passes with and without gradient, so that all compiling is done before it is waited for."""
+def compile_all_cases(vit: PromptableViT, images: Tensor, precision: Precision = "fp32") -> None:
+    """Run passes with and without gradient, so that nothing is left to compile later."""
     with torch.no_grad():
-        embedded = vit.embed(images)
+        embedded = vit.embed(images, precision)
         vit.read(embedded)
-    torch.autograd.grad(vit.read(embedded.requires_grad_()).sum(), embedded)
+    tokens = embedded.tokens.requires_grad_()
+    torch.autograd.grad(vit.read(Embedded(tokens, precision)).sum(), tokens)
 
 
 def _backbones(method: Method) -> list[PromptableViT]:

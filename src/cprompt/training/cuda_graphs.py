@@ -18,59 +18,59 @@ from cprompt.training.step import Stepper, warn_once
 
 @dataclass
 class GraphStepper(Stepper):
-    """The same, recorded once for every shape of its inputs as a CUDA graph and then replayed.
+    """A stepper that captures the step once per shape of its inputs and then replays it.
 
-    A replayed step costs the host one call, where a step of small kernels would keep the device
-    waiting for the next of some thousand. What cannot be recorded, because it reads a value back,
-    runs step by step, with the reason said once.
+    Replaying costs the host one call. Launched one by one, about a thousand small kernels per
+    step would keep the device waiting. A step that cannot be captured, because it reads a value
+    back, runs as it is written; a warning gives the reason.
     """
 
     multiple = 8
 
     @property
     def reseeds(self) -> bool:
-        """Only where steps are not recorded after all."""
-        return self._fallen_back
+        """Only if steps could not be captured."""
+        return self._cannot_capture
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._recorded: dict[Any, _Recording] = {}
+        self._captured: dict[Any, _CapturedStep] = {}
         self._pool = torch.cuda.graph_pool_handle()
-        self._fallen_back = False
+        self._cannot_capture = False
         start_state(self.optimizer)
 
     def step(self, images: Tensor, targets: Tensor, draws: Draws) -> Tensor:
-        """One update; new shapes are recorded first."""
-        if self._fallen_back:
+        """One update; a new shape of the inputs is captured first."""
+        if self._cannot_capture:
             return super().step(images, targets, draws)
         inputs = {"images": images, "targets": targets, **draws}
         shapes = tuple((name, tensor.shape) for name, tensor in inputs.items())
-        if shapes not in self._recorded:
+        if shapes not in self._captured:
             try:
-                self._recorded[shapes] = self._record(inputs)
+                self._captured[shapes] = self._capture(inputs)
             except RuntimeError as error:
-                self._fallen_back = True
+                self._cannot_capture = True
                 warn_once(f"steps of {self.method.name} are not replayed as CUDA graphs", error)
                 return super().step(images, targets, draws)
-        return self._recorded[shapes].replay(inputs)
+        return self._captured[shapes].replay(inputs)
 
-    def _record(self, inputs: Mapping[str, Tensor]) -> _Recording:
-        """Record a step without taking it: while a graph is recorded nothing is computed."""
+    def _capture(self, inputs: Mapping[str, Tensor]) -> _CapturedStep:
+        """Capture a step without taking it: nothing is computed during capture."""
         static = {name: tensor.clone() for name, tensor in inputs.items()}
         draws = {n: t for n, t in static.items() if n not in ("images", "targets")}
-        if not self._recorded:  # libraries set themselves up in a first call, which no graph holds
+        if not self._captured:  # libraries initialise in a first call, which must not be captured
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._gradients(static["images"], static["targets"], draws)
             torch.cuda.current_stream().wait_stream(stream)
-        with _recorded(self._pool) as graph:
+        with _capturing(self._pool) as graph:
             losses = super().step(static["images"], static["targets"], draws)
-        return _Recording(graph, static, losses)
+        return _CapturedStep(graph, static, losses)
 
 
 @dataclass
-class _Recording:
+class _CapturedStep:
     graph: torch.cuda.CUDAGraph
     inputs: dict[str, Tensor]
     losses: Tensor
@@ -83,11 +83,11 @@ class _Recording:
 
 
 @contextmanager
-def _recorded(pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
-    """A graph of what is called inside; `torch.cuda.graph` without its clean-up of all memory.
+def _capturing(pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
+    """A graph of what is called inside: `torch.cuda.graph` without freeing all cached memory.
 
-    That takes most of a second, and tasks of different sizes need dozens of recordings. Garbage
-    is not collected meanwhile, because freeing a CUDA object in a recording breaks it.
+    Freeing takes most of a second, and tasks of different sizes need dozens of captures. Garbage
+    is not collected meanwhile, because freeing a CUDA object during capture breaks it.
     """
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

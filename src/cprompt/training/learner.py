@@ -1,28 +1,30 @@
 """The training loop: the only one, for every method.
 
-Every draw is a function of (seed, task, epoch, step), so a position in the run is all the random
-state there is: a run that is stopped anywhere and resumed ends with the same bits on a CPU.
+Every random draw is a function of (seed, task, epoch, step), so a position in the run is all the
+random state there is: a run that is stopped anywhere and resumed ends with the same bits on a CPU.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.errors import CheckpointError, ConfigError
-from cprompt.methods.base import Method
+from cprompt.files import under_prefix, with_prefix
+from cprompt.methods.base import Method, rebuild
 from cprompt.seeds import generator, mix
 from cprompt.training.acceleration import compile_backbones, make_stepper
 from cprompt.training.observers import Observer
 from cprompt.training.optimizer import learning_rate, make_optimizer, set_learning_rate
 from cprompt.training.settings import Acceleration, Seeds, TrainingConfig
 from cprompt.training.step import Stepper
+from cprompt.vit.promptable import Embedded
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Position:
 
 @dataclass
 class LossLog:
-    """Mean loss terms of each epoch, of the current task; sums of the epoch under way.
+    """Mean loss terms of each epoch of the current task, and sums of the epoch under way.
 
     Sums and means stay on the device until `read` asks for them, so that training runs ahead.
     """
@@ -60,7 +62,7 @@ class LossLog:
         self.sums, self.steps = None, 0
 
     def read(self, but_last: int = 0) -> list[dict[str, float]]:
-        """Bring means over into `epochs`, all or all but the last ones; those that were new."""
+        """Move means from the device to `epochs`, except the `but_last` latest; return them."""
         count = max(len(self.unread) - but_last, 0)
         new = [dict(zip(self.names, m.tolist(), strict=True)) for m in self.unread[:count]]
         self.unread = self.unread[count:]
@@ -68,14 +70,35 @@ class LossLog:
         return new
 
 
+@dataclass(frozen=True)
+class LearnerState:
+    """Everything a learner needs to go on exactly as if it had not stopped.
+
+    `tensors` are named `method/…`, `optimizer/…` and `losses/sums`; `about` is plain JSON.
+    """
+
+    tensors: dict[str, Tensor]
+    about: dict[str, Any]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last task was begun and not closed."""
+        return bool(len(self.about["task_sizes"]) > self.about["position"]["task"])
+
+    def rebuild(self, method: Method) -> None:
+        """Bring a fresh method to this state."""
+        tensors = under_prefix("method", self.tensors)
+        rebuild(method, self.about["task_sizes"], tensors, open_=self.is_open)
+
+
 class Checkpointer(Protocol):
-    """Asked after every step whether it wants to save, and told when a task is trained."""
+    """Saves a learner's state. `state` is called only if it is saved: it waits for the device."""
 
-    def after_step(self, learner: Learner) -> None:
-        """Save if it is time to."""
+    def after_step(self, state: Callable[[], LearnerState]) -> None:
+        """A step was taken in the middle of a task; save if it is time to."""
 
-    def task_trained(self, learner: Learner) -> None:
-        """Save: all steps of the task are done, `end_task` is still to come."""
+    def task_trained(self, state: Callable[[], LearnerState]) -> None:
+        """All steps of a task are done and `end_task` is still to come; save."""
 
 
 class Learner:
@@ -88,81 +111,98 @@ class Learner:
         seeds: Seeds,
         device: torch.device,
         *,
+        first_task: int = 0,
         accelerate: Acceleration = "auto",
         observer: Observer | None = None,
         checkpointer: Checkpointer | None = None,
     ) -> None:
         self.method = method.to(device)
         method.backbone.to(device)
-        method.backbone.precision = training.precision
         self.training = training
         self.seeds = seeds
         self.device = device
         self.accelerate = accelerate
         self.observer = observer or Observer()
         self.checkpointer = checkpointer
-        self.position = Position()
+        self.position = Position(first_task)
         self.losses = LossLog()
         self.optimizer: torch.optim.Optimizer | None = None
         self.stepper: Stepper | None = None
-        self.waited = 0.0
-        """Seconds spent waiting for images."""
-        self._ready = False
+        self._compiled = False
 
-    def get_ready(self) -> None:
-        """Have the backbone compiled, if that is asked for; else the first step has to wait."""
-        if not self._ready:
-            compile_backbones(self.method, self.accelerate, self.device)
-            self._ready = True
+    def prepare(self) -> None:
+        """Compile the backbone now, if asked for; otherwise the first step waits for it."""
+        if not self._compiled:
+            compile_backbones(self.method, self.accelerate, self.device, self.training.precision)
+            self._compiled = True
 
-    def learn_task(self, n_classes: int, train: BatchLoader) -> None:
+    def learn_task(self, n_classes: int, train: BatchLoader) -> list[dict[str, float]]:
         """Train the task at `self.position` from where it stands, then close it.
 
         `train` gives augmented batches, and the same images under the test view. Targets are
-        arrival positions.
+        positions of classes in order of arrival. Returns the mean loss terms of each epoch, which
+        are none for a method that is not trained: without parameters to train, without a loss, or
+        with zero epochs.
         """
         task = self.position.task
         # A method that draws from torch's global generator is repeatable too, and the caller's
-        # own random state comes out as it went in.
+        # random state is left as it was.
         with torch.random.fork_rng(devices=_cuda_devices(self.device)):
-            if self.optimizer is None:
+            if self.method.n_tasks == task:
                 torch.manual_seed(mix(self.seeds.init, task))
                 self.method.begin_task(n_classes, generator(self.seeds.init, task))
                 self.method.to(self.device)
-                self.optimizer = self._new_optimizer()
             done = self.position.epoch * len(train) + self.position.step
-            total = self.training.epochs * len(train)
+            total = self.training.epochs * len(train) if self._is_trained() else 0
             self.observer.task_begins(task, n_classes, total, done)
-            self._train(train)
-            self.method.end_task(train.plain())
+            if total:
+                self._train(train)
+            self.position.epoch, self.position.step = self.training.epochs, 0
+            if self.checkpointer:
+                self.checkpointer.task_trained(self.state)
+            self.method.end_task(_TestViews(self, train))
             self.method.close_task()
-        self.waited += train.waited
+        losses = self.losses.epochs
         self.optimizer = self.stepper = None
-        self.position = Position(task + 1)
+        self.position, self.losses = Position(task + 1), LossLog()
+        return losses
+
+    def _is_trained(self) -> bool:
+        return self.training.epochs > 0 and any(
+            group["params"] for group in self.method.parameter_groups()
+        )
 
     def _train(self, train: BatchLoader) -> None:
-        assert self.optimizer is not None
         position = self.position
         while position.epoch < self.training.epochs:
-            set_learning_rate(self.optimizer, learning_rate(self.training, position.epoch))
+            rate = learning_rate(self.training, position.epoch)
+            set_learning_rate(self._ready_optimizer(), rate)
             for images, targets in train.epoch(position.epoch, position.step):
                 self.step(images, targets)
+                if not self.losses.names:  # the method has no loss: nothing to train
+                    self.losses = LossLog()
+                    return
                 if self.checkpointer and position.step < len(train):
-                    self.checkpointer.after_step(self)
+                    self.checkpointer.after_step(self.state)
             self.losses.end_epoch()
-            self.read_losses(but_last=1)  # the device is still at the last one
+            self._read_losses(but_last=1)  # the device is still computing the last one
             position.epoch, position.step = position.epoch + 1, 0
             if self.checkpointer and position.epoch < self.training.epochs:
-                self.checkpointer.after_step(self)
-        self.read_losses()
-        if self.checkpointer:
-            self.checkpointer.task_trained(self)
+                self.checkpointer.after_step(self.state)
+        self._read_losses()
 
     def step(self, images: Tensor, targets: Tensor) -> None:
         """One update on a batch that is on the device; the position moves on."""
         position = self.position
         if self.stepper is None:
-            self.stepper = self._new_stepper()
+            self.prepare()
+            self.stepper = make_stepper(
+                self.method,
+                self._ready_optimizer(),
+                self.training.clip,
+                self.accelerate,
+                self.training.precision,
+            )
         seed = (self.seeds.data, position.task, position.epoch, position.step)
         if self.stepper.reseeds:
             torch.manual_seed(mix(*seed))
@@ -173,40 +213,74 @@ class Learner:
         self.observer.stepped(position.epoch, self.stepper.names, losses)
         position.step += 1
 
-    def read_losses(self, but_last: int = 0) -> None:
+    def _read_losses(self, but_last: int = 0) -> None:
         """See `LossLog.read`; a diverged task is an error, not a row of chance accuracies."""
         new = self.losses.read(but_last)
         bad = [n for terms in new for n, value in terms.items() if not math.isfinite(value)]
         if bad:
             raise ConfigError(
                 f"training of task {self.position.task + 1} diverged: {', '.join(bad)} is not "
-                f"finite; lower training.lr ({self.training.lr}), set training.clip, "
-                "or use training.precision fp32"
+                "finite",
+                hint=f"lower training.lr ({self.training.lr}), set training.clip, or use "
+                "training.precision fp32",
             )
         first = len(self.losses.epochs) - len(new)
         for epoch, terms in enumerate(new, start=first):
             self.observer.epoch_ends(self.position.task, epoch, terms)
 
-    def _new_stepper(self) -> Stepper:
-        assert self.optimizer is not None
-        self.get_ready()
-        return make_stepper(self.method, self.optimizer, self.training.clip, self.accelerate)
-
-    def _new_optimizer(self) -> torch.optim.Optimizer:
-        t = self.training
-        return make_optimizer(
-            self.method.parameter_groups(),
-            t.optimizer,
-            self.device,
-            lr=t.lr,
-            momentum=t.momentum,
-            weight_decay=t.weight_decay,
-        )
+    def _ready_optimizer(self) -> torch.optim.Optimizer:
+        """The current task's optimiser, made when it is first needed."""
+        if self.optimizer is None:
+            t = self.training
+            self.optimizer = make_optimizer(
+                self.method.parameter_groups(),
+                t.optimizer,
+                self.device,
+                lr=t.lr,
+                momentum=t.momentum,
+                weight_decay=t.weight_decay,
+            )
+        return self.optimizer
 
     # --- state ----------------------------------------------------------------------------------
 
-    def optimizer_state(self) -> dict[str, Tensor]:
-        """Momentum and the like as `parameter/kind`, empty between tasks."""
+    def state(self) -> LearnerState:
+        """Where the learner stands, for a checkpoint."""
+        self._read_losses()
+        sums = self.losses.sums
+        return LearnerState(
+            tensors={
+                **with_prefix("method", self.method.state_dict()),
+                **with_prefix("optimizer", self._optimizer_state()),
+                **({} if sums is None else {"losses/sums": sums}),
+            },
+            about={
+                "position": dict(vars(self.position)),
+                "task_sizes": list(self.method.task_sizes),
+                "losses": {
+                    "epochs": self.losses.epochs,
+                    "names": list(self.losses.names),
+                    "steps": self.losses.steps,
+                },
+            },
+        )
+
+    def restore(self, state: LearnerState) -> None:
+        """Go on from `state`; the method must be fresh."""
+        self.position = Position(**state.about["position"])
+        state.rebuild(self.method)
+        self.method.to(self.device)
+        self._restore_optimizer(under_prefix("optimizer", state.tensors))
+        log, sums = state.about["losses"], state.tensors.get("losses/sums")
+        self.losses = LossLog(
+            log["epochs"],
+            tuple(log["names"]),
+            None if sums is None else sums.to(self.device),
+            log["steps"],
+        )
+
+    def _optimizer_state(self) -> dict[str, Tensor]:
+        """Momentum and the like as `parameter/kind`; empty between tasks."""
         if self.optimizer is None:
             return {}
         names: dict[Tensor, str] = {p: n for n, p in self.method.named_parameters()}
@@ -217,15 +291,28 @@ class Learner:
             if value is not None
         }
 
-    def restore_optimizer(self, state: Mapping[str, Tensor]) -> None:
-        """Take up an open task: make the optimiser and give it its state back."""
-        self.optimizer = self._new_optimizer()
+    def _restore_optimizer(self, state: Mapping[str, Tensor]) -> None:
         parameters = dict(self.method.named_parameters())
         for key, value in state.items():
             name, _, kind = key.rpartition("/")
             if name not in parameters:
                 raise CheckpointError(f"the checkpoint has optimiser state for unknown {name!r}")
-            self.optimizer.state[parameters[name]][kind] = value.to(self.device)
+            self._ready_optimizer().state[parameters[name]][kind] = value.to(self.device)
+
+
+@dataclass(frozen=True)
+class _TestViews:
+    """A task's images under the test view, embedded, batch by batch, as often as is asked for."""
+
+    learner: Learner
+    train: BatchLoader
+
+    def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
+        learner = self.learner
+        for images, targets in self.train.plain():
+            with torch.no_grad():
+                embedded = learner.method.embed(images, learner.training.precision)
+            yield embedded, targets
 
 
 def _cuda_devices(device: torch.device) -> list[torch.device]:

@@ -1,29 +1,40 @@
-"""What can be shown of a run while it goes on."""
+"""Being told what happens in a run, to show it to a person or to another program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
 
 class Observer:
-    """Told what happens, to show it to a person; this one shows nothing."""
+    """Told what happens; this one does nothing with it. Override what you want to know.
+
+    >>> class PrintTasks(Observer):
+    ...     def task_begins(self, task, n_classes, steps, done):
+    ...         print(f"task {task + 1}: {n_classes} classes")
+    >>> PrintTasks().task_begins(0, n_classes=20, steps=100, done=0)
+    task 1: 20 classes
+    """
 
     def stream_begins(self, n_tasks: int) -> None:
-        """A run over so many tasks starts or resumes."""
+        """A run over `n_tasks` tasks starts or resumes."""
 
     def decoded(self, done: int, total: int) -> None:
-        """So many of a set's images were decoded, which happens once."""
+        """`done` of a set's `total` images are decoded; each is decoded once."""
 
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
-        """Training of a task of `steps` steps starts, or resumes after `done` of them."""
+        """Training of a task of `steps` steps starts, or resumes after `done` of them.
+
+        `steps` is 0 for a method that is not trained.
+        """
 
     def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
-        """A step was taken. Reading the losses waits for the device: do it seldom."""
+        """A step was taken. Reading the losses waits for the device, so do it rarely."""
 
     def epoch_ends(self, task: int, epoch: int, losses: Mapping[str, float]) -> None:
-        """The mean loss terms of an epoch are known, which may be an epoch later."""
+        """The mean loss terms of an epoch are known; this may be an epoch later."""
 
     def evaluating(self, task: int, batches: int) -> None:
         """Evaluation after `task` starts."""
@@ -34,53 +45,23 @@ class Observer:
     def task_ends(
         self, task: int, summary: Mapping[str, float], accuracies: Sequence[float]
     ) -> None:
-        """A task was learnt and evaluated; metrics so far, and each task's accuracy now."""
+        """A task was learnt and evaluated; metrics so far, and the accuracy on each task now."""
 
 
 class Observers(Observer):
-    """Tells several observers."""
+    """Passes every event on to several observers, in order."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._all = observers
+        self._observers = observers
 
-    def stream_begins(self, n_tasks: int) -> None:
-        """See `Observer`."""
-        for observer in self._all:
-            observer.stream_begins(n_tasks)
 
-    def decoded(self, done: int, total: int) -> None:
-        """See `Observer`."""
-        for observer in self._all:
-            observer.decoded(done, total)
+def _forward(event: str) -> Callable[..., None]:
+    def forward(self: Observers, *args: Any, **named: Any) -> None:
+        for observer in self._observers:
+            getattr(observer, event)(*args, **named)
 
-    def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
-        """See `Observer`."""
-        for observer in self._all:
-            observer.task_begins(task, n_classes, steps, done)
+    return forward
 
-    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
-        """See `Observer`."""
-        for observer in self._all:
-            observer.stepped(epoch, names, losses)
 
-    def epoch_ends(self, task: int, epoch: int, losses: Mapping[str, float]) -> None:
-        """See `Observer`."""
-        for observer in self._all:
-            observer.epoch_ends(task, epoch, losses)
-
-    def evaluating(self, task: int, batches: int) -> None:
-        """See `Observer`."""
-        for observer in self._all:
-            observer.evaluating(task, batches)
-
-    def evaluated_batch(self) -> None:
-        """See `Observer`."""
-        for observer in self._all:
-            observer.evaluated_batch()
-
-    def task_ends(
-        self, task: int, summary: Mapping[str, float], accuracies: Sequence[float]
-    ) -> None:
-        """See `Observer`."""
-        for observer in self._all:
-            observer.task_ends(task, summary, accuracies)
+for _event in [name for name in vars(Observer) if not name.startswith("_")]:
+    setattr(Observers, _event, _forward(_event))

@@ -28,7 +28,7 @@ class TrainingConfig:
     precision: Literal["fp32", "bf16"] = setting("fp32", "of the backbone's arithmetic")
 
     def __post_init__(self) -> None:
-        check(self.epochs >= 1, f"epochs {self.epochs} must be at least 1")
+        check(self.epochs >= 0, f"epochs {self.epochs} must not be negative")
         check(self.batch_size >= 1, f"batch_size {self.batch_size} must be at least 1")
         check(self.lr > 0, f"lr {self.lr} must be positive")
         check(0 <= self.momentum < 1, f"momentum {self.momentum} must be in [0, 1)")

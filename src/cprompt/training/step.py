@@ -1,4 +1,4 @@
-"""One training step, and how a CUDA device is kept busy with it."""
+"""One training step: loss, gradients and update of one batch."""
 
 from __future__ import annotations
 
@@ -9,41 +9,52 @@ import torch
 from torch import Tensor
 
 from cprompt.methods.base import Draws, Method
+from cprompt.vit.promptable import Precision
 
 
 @dataclass
 class Stepper:
-    """Loss, gradients and update of one batch.
+    """Computes the loss of a batch and its gradients, and updates the parameters.
 
     The loss terms come back as one vector that stays on the device, in the order of `names`,
-    which are known after the first step. It holds until the next step.
+    which are known after the first step. The vector is valid until the next step.
     """
 
     method: Method
     optimizer: torch.optim.Optimizer
     clip: float | None
+    precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
         self.names: tuple[str, ...] = ()
         self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
 
     multiple = 1
-    """To what lengths that depend on chance are rounded up; see `Method.draw`."""
+    """Lengths that depend on random draws are rounded up to this; see `Method.draw`."""
 
     @property
     def reseeds(self) -> bool:
-        """Whether torch's global generator has a say: a recorded step cannot ask it anew."""
+        """Whether torch's global generator must be seeded before each step.
+
+        A captured step cannot draw from it anew.
+        """
         return True
 
     def step(self, images: Tensor, targets: Tensor, draws: Draws) -> Tensor:
-        """One update; `images`, `targets` and `draws` are on the device."""
+        """One update; `images`, `targets` and `draws` are on the device.
+
+        Where the method has no loss nothing is updated, and the vector is empty.
+        """
         losses = self._gradients(images, targets, draws)
-        self._update()
+        if self.names:
+            self._update()
         return losses
 
     def _gradients(self, images: Tensor, targets: Tensor, draws: Draws) -> Tensor:
-        terms = self.method.loss(images, targets, draws)
+        terms = self.method.loss(self.method.embed(images, self.precision), targets, draws)
         self.names = tuple(terms)
+        if not terms:
+            return images.new_zeros(0)
         losses = torch.stack(list(terms.values()))
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(losses.sum())
@@ -55,12 +66,12 @@ class Stepper:
         self.optimizer.step()
 
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 def warn_once(what: str, error: BaseException) -> None:
     """Warn that training is slower, with the error's first line; each `what` once per process."""
-    if what not in _said:
-        _said.add(what)
+    if what not in _warned:
+        _warned.add(what)
         reason = str(error).strip().splitlines() or [type(error).__name__]
         warnings.warn(f"{what}, so training is slower: {reason[0]}", stacklevel=3)

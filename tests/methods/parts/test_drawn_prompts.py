@@ -101,7 +101,7 @@ def test_a_step_is_the_same_however_its_length_is_rounded(
         images, targets = batch(method, 11)
         draws = method.draw(11, torch.Generator().manual_seed(seed), multiple)
         assert len(draws["old_images"]) == length
-        losses = method.loss(images, targets, draws)
+        losses = method.loss(method.embed(images), targets, draws)
         backward(losses)
         found.append(dict(losses))
         for parameter, p in method.named_parameters():

@@ -18,8 +18,8 @@ from cprompt.methods.parts.gaussians import (
     ClassGaussians,
     Covariance,
     GaussianKeys,
+    GaussianSampler,
     RunningMoments,
-    Sampler,
     SharedGaussians,
     align,
     replace_rows,
@@ -143,10 +143,10 @@ def test_a_class_without_images_is_never_drawn(kind: Covariance) -> None:
 # --- alignment ----------------------------------------------------------------------------------
 
 
-def some_sampler() -> Sampler:
+def some_sampler() -> GaussianSampler:
     rng = torch.Generator().manual_seed(3)
     mean = torch.randn(3, DIM, generator=rng)
-    return Sampler(torch.tensor([0, 1, 3]), mean, torch.rand(3, DIM, generator=rng) + 0.2)
+    return GaussianSampler(torch.tensor([0, 1, 3]), mean, torch.rand(3, DIM, generator=rng) + 0.2)
 
 
 def head() -> tuple[Tensor, Tensor]:

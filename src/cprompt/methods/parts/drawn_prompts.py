@@ -11,16 +11,19 @@ from torch import Tensor
 from cprompt.methods.base import Draws
 
 
-def draw_tasks(images: int, n_tasks: int, rng: torch.Generator, multiple: int) -> dict[str, Tensor]:
-    """i ~ Uni(1, t) for each image (eq. 7), of which only the old ones, i < t, are told.
+def draw_tasks(
+    n_images: int, n_tasks: int, rng: torch.Generator, multiple: int
+) -> dict[str, Tensor]:
+    """Draw i ~ Uni(1, t) for each image (eq. 7); return those that drew an old task, i < t.
 
-    `old_pictures` (n,) are the images that drew an old task and `old_tasks` (n,) those tasks,
-    from 0; n is a multiple of `multiple`, or all images, by repeating the last pair.
+    `old_images` (n,) are the images that drew an old task and `old_tasks` (n,) those tasks,
+    from 0. n is rounded up to a multiple of `multiple`, or to all images, by repeating the last
+    pair.
     """
-    drawn = torch.randint(n_tasks, (images,), generator=rng)
+    drawn = torch.randint(n_tasks, (n_images,), generator=rng)
     old = (drawn < n_tasks - 1).nonzero()[:, 0]
     if len(old):
-        wanted = min(images, math.ceil(len(old) / multiple) * multiple)
+        wanted = min(n_images, math.ceil(len(old) / multiple) * multiple)
         old = torch.cat([old, old[-1:].expand(wanted - len(old))])
     return {"old_images": old, "old_tasks": drawn[old]}
 
@@ -28,7 +31,7 @@ def draw_tasks(images: int, n_tasks: int, rng: torch.Generator, multiple: int) -
 def old_features(draws: Draws, under: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
     """f(x, P_i)[0] of the images that drew an old task i, without gradient; None if none did.
 
-    `under(pictures, tasks)` computes it, given which images of the batch and whose prompts.
+    `under(images, tasks)` computes it, given which images of the batch and whose prompts.
     """
     if not len(draws.get("old_images", ())):
         return None
@@ -40,6 +43,6 @@ def with_old(h: Tensor, draws: Draws, old: Tensor | None) -> Tensor:
     """f(x, P_i)[0] of all images (B, D), eq. 6.
 
     `h` (B, D) are the features under the prompt of the current task: images that drew it reuse
-    them, gradient and all.
+    them, with their gradient.
     """
     return h if old is None else h.index_copy(0, draws["old_images"], old)

@@ -132,7 +132,7 @@ class ClassGaussians(nn.Module):
         self.mean[-n:] = moments.mean.to(self.mean)
         self.covariance[-n:] = moments.covariance().to(self.covariance)
 
-    def sampler(self, scale: Tensor | None = None) -> Sampler:
+    def sampler(self, scale: Tensor | None = None) -> GaussianSampler:
         """What features are drawn from; `scale` (C,) multiplies each class's mean.
 
         Factors are computed in float64 on the CPU: with fewer images than D a covariance is
@@ -143,10 +143,10 @@ class ClassGaussians(nn.Module):
         if scale is not None:
             mean = mean * scale.to(mean)[classes, None]
         if self.kind == "variance":
-            return Sampler(classes, mean, (covariance + RIDGE).sqrt())
+            return GaussianSampler(classes, mean, (covariance + RIDGE).sqrt())
         ridge = RIDGE * torch.eye(self.dim, dtype=torch.float64)
         factors = [torch.linalg.cholesky(c.cpu().double() + ridge).float() for c in covariance]
-        return Sampler(classes, mean, torch.stack(factors).to(mean))
+        return GaussianSampler(classes, mean, torch.stack(factors).to(mean))
 
 
 class SharedGaussians(nn.Module):
@@ -248,8 +248,11 @@ class GaussianKeys(nn.Module):
         self.register_buffer("rows", torch.zeros(0, dim))
         self.register_buffer("centre", torch.zeros(dim))
 
-    def open(self, task: int, n_classes: int) -> None:
-        """Make room for the keys of a new task; until they are stored, nothing is near them."""
+    def open(self, task: int, n_classes: int, rng: torch.Generator | None = None) -> None:
+        """Make room for the keys of a new task; until they are stored, nothing is near them.
+
+        Nothing is drawn from `rng`; keys that are trained start from it.
+        """
         self.queries.open(n_classes)
         self.key_task = torch.cat([self.key_task, torch.full((n_classes,), task).to(self.key_task)])
         self.rows = torch.cat([self.rows, self.rows.new_zeros(n_classes, self.queries.dim)])
@@ -262,6 +265,9 @@ class GaussianKeys(nn.Module):
         keys = torch.cholesky_solve(apart.T, root).T
         length = (keys * apart).sum(1, keepdim=True).clamp(min=1e-24).sqrt()
         self.rows, self.centre = (keys / length).to(self.rows), centre.to(self.centre)
+
+    def close(self) -> None:
+        """End the task; its keys were stored already."""
 
     def choose(self, query: Tensor) -> Tensor:
         """The task (B,) whose key is nearest to each query (B, D)."""
@@ -277,7 +283,7 @@ class GaussianKeys(nn.Module):
 
 
 @dataclass(frozen=True)
-class Sampler:
+class GaussianSampler:
     """Gaussians ready to be drawn from.
 
     `classes` (K,), `mean` (K, D), and `factor`: lower triangles L with LLᵀ the covariance
@@ -301,7 +307,7 @@ class Sampler:
 def align(
     weight: Tensor,
     bias: Tensor,
-    sampler: Sampler,
+    sampler: GaussianSampler,
     config: AlignmentConfig,
     loss: Callable[[Tensor, Tensor], Tensor],
     rng: torch.Generator,

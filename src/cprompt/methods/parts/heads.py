@@ -134,12 +134,12 @@ class ConsistentHeads(TaskHeads):
         super().close()
         self._drop_aux_head()
 
-    def draw(self, images: int, rng: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, n_images: int, rng: torch.Generator) -> dict[str, Tensor]:
         """What `losses` needs at random: `classes` (B, old tasks) uniform, for CCL with roh."""
         old_tasks = len(self.sizes) - 1
         if not (self.config.ccl and self.config.smoothing == "roh" and old_tasks):
             return {}
-        return {"classes": torch.rand(images, old_tasks, generator=rng)}
+        return {"classes": torch.rand(n_images, old_tasks, generator=rng)}
 
     def losses(
         self, features: Tensor, under_drawn_prompts: Tensor, local: Tensor, draws: Draws

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import FrozenViT, Prompts
+from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def fresh(config: SegmentsConfig, backbone: FrozenViT, rng: torch.Generator) -> 
 
 
 def prompted_feature(
-    backbone: FrozenViT, embedded: Tensor, prompt: Tensor, layers: Sequence[int]
+    backbone: FrozenViT, embedded: Embedded, prompt: Tensor, layers: Sequence[int]
 ) -> Tensor:
     """h = f(x, P)[0], eq. 1, before the final norm: (B, D).
 

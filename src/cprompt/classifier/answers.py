@@ -1,0 +1,50 @@
+"""A method's responses to any number of images, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cprompt.data.pipeline.loader import BatchLoader
+from cprompt.data.pipeline.pixels import Pixels
+from cprompt.data.pipeline.views import Preparation
+from cprompt.methods.base import Method, Response
+from cprompt.vit.promptable import Precision
+
+
+def responses(
+    method: Method,
+    pixels: Pixels,
+    preparation: Preparation,
+    device: torch.device,
+    *,
+    precision: Precision = "fp32",
+    batch_size: int = 64,
+    workers: int = 0,
+) -> Iterator[Response]:
+    """Answer every image under its test view; responses are moved to the CPU.
+
+    `method` is on `device`; `workers` are threads that prepare images ahead.
+    """
+    no_targets = np.zeros(len(pixels), dtype=np.int64)
+    batches = BatchLoader(
+        pixels, no_targets, preparation, batch_size, seed=None, device=device, workers=workers
+    )
+    for images, _ in batches.epoch(0):
+        with torch.no_grad():
+            response = method.respond(images, precision=precision)
+        yield Response(
+            response.logits.cpu(),
+            response.feature.cpu(),
+            None if response.query is None else response.query.cpu(),
+            None if response.task is None else response.task.cpu(),
+        )
+
+
+def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """The tensors of several responses as one; None where there are none."""
+    there = [part for part in parts if part is not None]
+    return torch.cat(there) if there else None

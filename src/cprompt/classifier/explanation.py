@@ -1,0 +1,49 @@
+"""Why a photo was answered as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The answer to a photo, and what it rests on."""
+
+    label: str
+    """The answer; `UNKNOWN` where `known` is false."""
+    probability: float
+    """Of the best name, whether or not it was answered."""
+    known: bool
+    ranking: list[tuple[str, float]]
+    """The best names with their probabilities."""
+    prompt: int | None
+    """Number of the batch, from 1, whose prompt was used; None if the method has none per batch."""
+    nearest_keys: list[tuple[str, float]]
+    """Names whose keys are nearest to the photo's query, with the cosine."""
+    score: float
+    """The largest logit, before calibration."""
+
+
+def nearest_keys(
+    cosines: NDArray[np.floating], owners: Sequence[str], top: int
+) -> list[list[tuple[str, float]]]:
+    """For every photo the `top` names with the cosine of their nearest key, best first.
+
+    `cosines` is (n, keys). `owners` names the class of each key; if there are fewer keys than
+    that, there is one per batch.
+    """
+    if len(owners) != cosines.shape[1]:
+        owners = [f"batch {number}" for number in range(1, cosines.shape[1] + 1)]
+    found = []
+    for row in cosines:
+        best: dict[str, float] = {}
+        for at in np.argsort(-row, kind="stable"):
+            best.setdefault(owners[at], float(row[at]))
+            if len(best) == top:
+                break
+        found.append(list(best.items()))
+    return found

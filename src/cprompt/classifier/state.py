@@ -1,0 +1,131 @@
+"""All that a classifier has learnt, as one value that never changes; another batch makes another.
+
+A method numbers classes by arrival and never changes an old one. Names stand before those
+positions: a class that comes back gets a new position in the new task, beside the one it has, and
+its probability is the sum of both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cprompt.classifier import calibration
+from cprompt.files import under_prefix, with_prefix
+from cprompt.methods.base import Method, rebuild
+
+
+@dataclass(frozen=True)
+class LearntBatch:
+    """One call of `learn`."""
+
+    number: int
+    """From 1."""
+    when: str
+    """UTC, ISO 8601."""
+    photos: dict[str, int]
+    """By class, the held-out ones included."""
+    new: list[str]
+    returning: list[str]
+    held_out: int
+    calibrated: bool
+    """Whether there were enough held-out photos to fit temperature and threshold anew."""
+    temperature: float
+    threshold: float
+    seconds: float
+    steps: int
+    before: str
+    """The model's id before this batch; empty for the first."""
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """What was learnt so far."""
+
+    method: Method
+    names: tuple[str, ...] = ()
+    name_of: tuple[int, ...] = ()
+    """For every position the index of its name."""
+    history: tuple[LearntBatch, ...] = ()
+    temperature: float = 1.0
+    threshold: float = 0.0
+    kept: Tensor = field(default_factory=lambda: torch.zeros(0))
+    """Features of held-out photos of earlier batches (k, …), on the CPU."""
+    kept_positions: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+    model_id: str = ""
+
+    def probabilities(self, logits: Tensor, temperature: float | None = None) -> NDArray[Any]:
+        """(n, names), calibrated unless another temperature is given."""
+        return calibration.name_probabilities(
+            logits.numpy(), self.owners, len(self.names), temperature or self.temperature
+        )
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """`name_of` as an array."""
+        return np.asarray(self.name_of, dtype=np.int64)
+
+    # --- as files -------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is a tensor, by name."""
+        learnt = {n: t.detach().cpu().contiguous() for n, t in self.method.state_dict().items()}
+        held_out = {"features": self.kept, "positions": self.kept_positions}
+        return {**with_prefix("method", learnt), **with_prefix("held_out", held_out)}
+
+    def about(self) -> dict[str, Any]:
+        """Everything else, as plain JSON; not the id, which is made from all of it."""
+        positions: list[list[int]] = [[] for _ in self.names]
+        for at, owner in enumerate(self.name_of):
+            positions[owner].append(at)
+        return {
+            "classes": [
+                {"name": name, "positions": at}
+                for name, at in zip(self.names, positions, strict=True)
+            ],
+            "task_sizes": list(self.method.task_sizes),
+            "calibration": {"temperature": self.temperature, "threshold": self.threshold},
+            "history": [dataclasses.asdict(batch) for batch in self.history],
+        }
+
+    @classmethod
+    def from_files(
+        cls, method: Method, about: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> ModelState:
+        """The state that `about` and `tensors` described; `method` is fresh.
+
+        A ValueError, KeyError or the like if they are inconsistent.
+        """
+        names = [entry["name"] for entry in about["classes"]]
+        owner = {at: i for i, entry in enumerate(about["classes"]) for at in entry["positions"]}
+        sizes = about["task_sizes"]
+        count = sum(len(entry["positions"]) for entry in about["classes"])
+        if len(set(names)) != len(names) or sorted(owner) != list(range(count)):
+            raise ValueError("its classes do not have one name and one position each")
+        if sum(sizes) != count or len(sizes) != len(about["history"]):
+            raise ValueError(
+                f"{len(sizes)} tasks of {sum(sizes)} classes, but {len(about['history'])} batches "
+                f"and {count} positions"
+            )
+        kept, positions = tensors["held_out/features"], tensors["held_out/positions"]
+        if len(positions) != len(kept) or not ((positions >= 0) & (positions < count)).all():
+            raise ValueError("held-out features and their positions do not match")
+        rebuild(method, sizes, under_prefix("method", tensors), open_=False)
+        return cls(
+            method=method,
+            names=tuple(names),
+            name_of=tuple(owner[at] for at in range(count)),
+            history=tuple(LearntBatch(**batch) for batch in about["history"]),
+            temperature=float(about["calibration"]["temperature"]),
+            threshold=float(about["calibration"]["threshold"]),
+            kept=kept,
+            kept_positions=positions,
+            model_id=about["model"],
+        )

@@ -1,0 +1,76 @@
+"""One transformer block of timm's ViT, with a key/value prefix and for fewer query tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from timm.layers import Attention
+from timm.models.vision_transformer import Block
+from torch import Tensor
+
+
+def per_image(prompt: Tensor, batch: int) -> Tensor:
+    """(L, D) or (B, L, D) to (B, L, D)."""
+    return prompt.expand(batch, -1, -1)
+
+
+def settled(x: Tensor, pending: Tensor | None) -> Tensor:
+    """The residual stream with what the last block left to be added."""
+    return x if pending is None else x + pending
+
+
+def is_plain(block: Any) -> bool:
+    """Whether `run_block` can compute the block: timm's own, with its plain attention."""
+    return type(block) is Block and type(block.attn) is Attention and block.attn.gate is None
+
+
+def run_block(
+    block: Block,
+    x: Tensor,
+    pending: Tensor | None,
+    prefix: tuple[Tensor, Tensor] | None = None,
+    asking: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One timm block: the residual stream (B, N, D) and what is still to be added to it.
+
+    The block's last addition is left to the next one as `pending`, where a compiler can fuse it
+    with the norm that follows. Attention also sees `prefix`, a key and a value (L, D) or
+    (B, L, D), after the projections and after any key norm: it is learnt in the space attention
+    works in, and the sequence keeps its length. With `asking` only the first so many tokens are
+    carried on.
+    """
+    attn = block.attn
+    x = settled(x, pending)
+    y = block.norm1(x)
+    B, N, _ = y.shape
+    if asking is None:
+        q, k, v = attn.qkv(y).view(B, N, 3, attn.num_heads, attn.head_dim).permute(2, 0, 3, 1, 4)
+    else:
+        x = x[:, :asking]
+        q, k, v = _query_few(attn, y, asking)
+    q, k = attn.q_norm(q), attn.k_norm(k)
+    if prefix is not None:
+        key, value = (
+            per_image(p, B).to(k.dtype).reshape(B, -1, attn.num_heads, attn.head_dim)
+            for p in prefix
+        )
+        k = torch.cat([key.transpose(1, 2), k], dim=2)
+        v = torch.cat([value.transpose(1, 2), v], dim=2)
+    y = F.scaled_dot_product_attention(q, k, v)
+    y = attn.proj(attn.norm(y.transpose(1, 2).reshape(B, x.shape[1], -1)))
+    x = x + block.ls1(y)
+    return x, block.ls2(block.mlp(block.norm2(x)))
+
+
+def _query_few(attn: Attention, y: Tensor, asking: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries of the first `asking` tokens, keys and values of all: (B, heads, tokens, d)."""
+    B, N, _ = y.shape
+    weight, bias, wide = attn.qkv.weight, attn.qkv.bias, attn.attn_dim
+    split = (None, None) if bias is None else (bias[:wide], bias[wide:])
+    q = F.linear(y[:, :asking], weight[:wide], split[0])
+    kv = F.linear(y, weight[wide:], split[1])
+    q = q.view(B, asking, attn.num_heads, attn.head_dim).transpose(1, 2)
+    k, v = kv.view(B, N, 2, attn.num_heads, attn.head_dim).permute(2, 0, 3, 1, 4)
+    return q, k, v
