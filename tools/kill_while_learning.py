@@ -97,7 +97,7 @@ def main() -> int:
         try:
             after = ContinualClassifier.load(args.model, device="cpu")
             after.predict_proba([image for image, _ in photos(0)])
-            is_old = after.model == before.model
+            is_old = after.model_id == before.model_id
             is_new = after.classes_ == [*before.classes_, f"class {number - 1}"]
             kind = "old" if is_old else "new" if is_new else "neither"
         except CPromptError as error:

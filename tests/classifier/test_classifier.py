@@ -26,9 +26,10 @@ from cprompt.classifier import classifier as classifier_module
 from cprompt.classifier import model_folder
 from cprompt.classifier.classifier import epochs_for, normalization_of
 from cprompt.classifier.evaluation import ClassResult
-from cprompt.classifier.held_out import held_out
+from cprompt.classifier.held_out import choose_held_out
 from cprompt.classifier.state import LearntBatch
 from cprompt.errors import BackboneError, ConfigError, DataError
+from cprompt.settings import to_mapping
 from cprompt.training.observers import Observer
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import PromptableViT
@@ -88,14 +89,14 @@ def test_batches_as_they_come_are_learnt_and_told_apart() -> None:
     assert [b.held_out for b in classifier.history_] == [2, 1, 1]
     assert all(b.when.endswith("+00:00") and b.seconds > 0 for b in classifier.history_)
     assert [b.steps for b in classifier.history_] == [2, 1, 2]
-    assert len({classifier.model, *(b.before for b in classifier.history_)}) == 4
+    assert len({classifier.model_id, *(b.before for b in classifier.history_)}) == 4
 
     new, names = batch(9, red=5, sea=5, moss=5, sun=5, ash=5)
     assert classifier.predict(new, unknown=False) == names
     p = classifier.predict_proba(new)
     assert p.shape == (25, 5)
     np.testing.assert_allclose(p.sum(axis=1), 1)
-    assert repr(classifier) == "<ContinualClassifier cprompt on test_vit: 5 classes from 3 batches>"
+    assert repr(classifier) == "<ContinualClassifier aligned on test_vit: 5 classes from 3 batches>"
 
 
 def test_an_answer_does_not_depend_on_the_other_photos() -> None:
@@ -137,7 +138,7 @@ def test_saved_and_loaded_it_answers_the_same_bit_for_bit(tmp_path: Path) -> Non
     assert loaded.explain(new) == classifier.explain(new)
     assert loaded.history_ == classifier.history_
     assert loaded.classes_ == classifier.classes_
-    assert loaded.model == classifier.model
+    assert loaded.model_id == classifier.model_id
     assert (loaded.temperature_, loaded.threshold_) == (
         classifier.temperature_,
         classifier.threshold_,
@@ -159,11 +160,11 @@ def test_the_same_seed_gives_the_same_answers_and_another_one_others() -> None:
 def test_undo_is_exact_and_happens_once() -> None:
     classifier = learnt({"red": 6, "sea": 6})
     new, _ = batch(5, red=3, sea=3)
-    before = classifier.model, classifier.history_, classifier.predict_proba(new)
+    before = classifier.model_id, classifier.history_, classifier.predict_proba(new)
     for _ in range(2):
         classifier.learn(*batch(1, moss=5, red=3))
         classifier.undo()
-        assert (classifier.model, classifier.history_) == before[:2]
+        assert (classifier.model_id, classifier.history_) == before[:2]
         assert np.array_equal(classifier.predict_proba(new), before[2])
         assert classifier.classes_ == ["red", "sea"]
         with pytest.raises(ModelError, match=r"no batch to take back.*cprompt undo"):
@@ -173,7 +174,7 @@ def test_undo_is_exact_and_happens_once() -> None:
 def test_undoing_the_first_batch_leaves_nothing() -> None:
     classifier = learnt({"red": 3})
     classifier.undo()
-    assert (classifier.classes_, classifier.history_, classifier.model) == ([], [], "")
+    assert (classifier.classes_, classifier.history_, classifier.model_id) == ([], [], "")
     with pytest.raises(ModelError, match="nothing was learnt yet"):
         classifier.predict(photos("red", 1))
 
@@ -208,12 +209,12 @@ def test_classes_of_one_to_three_photos_are_learnt_from_all_of_them() -> None:
 
 def test_what_is_held_out_of_each_class() -> None:
     targets = np.repeat([5, 6, 7, 8, 9], [1, 3, 4, 10, 100])
-    chosen = held_out(targets, 0.15, seed=1)
+    chosen = choose_held_out(targets, 0.15, seed=1)
     assert [int(chosen[targets == t].sum()) for t in (5, 6, 7, 8, 9)] == [0, 0, 1, 2, 15]
-    assert np.array_equal(chosen, held_out(targets, 0.15, seed=1))
-    assert not np.array_equal(chosen, held_out(targets, 0.15, seed=2))
-    assert held_out(targets, 0.9, seed=1)[targets == 7].sum() == 3
-    assert not held_out(targets, 0.0, seed=1).any()
+    assert np.array_equal(chosen, choose_held_out(targets, 0.15, seed=1))
+    assert not np.array_equal(chosen, choose_held_out(targets, 0.15, seed=2))
+    assert choose_held_out(targets, 0.9, seed=1)[targets == 7].sum() == 3
+    assert not choose_held_out(targets, 0.0, seed=1).any()
 
 
 def test_a_class_that_returns_keeps_what_it_knew_and_adds_to_it() -> None:
@@ -250,10 +251,10 @@ def test_any_method_can_be_asked_for(name: str, tmp_path: Path) -> None:
 def test_a_method_that_cannot_go_on_says_so_and_changes_nothing() -> None:
     classifier = learnt({"red": 4, "sea": 4}, method="joint", settings=SMALL.get("joint", {}))
     new, _ = batch(5, red=3, sea=3)
-    before = classifier.model, classifier.predict_proba(new)
+    before = classifier.model_id, classifier.predict_proba(new)
     with pytest.raises(ConfigError, match="joint training sees all classes in one task"):
         classifier.learn(*batch(1, moss=4))
-    assert classifier.model == before[0]
+    assert classifier.model_id == before[0]
     assert np.array_equal(classifier.predict_proba(new), before[1])
 
 
@@ -293,13 +294,13 @@ def test_a_folder_of_photos_is_learnt_without_leaving_a_trace(
 
 def test_a_bad_photo_is_named_and_nothing_is_learnt(tmp_path: Path) -> None:
     classifier = learnt({"red": 4, "sea": 4})
-    before = classifier.model
+    before = classifier.model_id
     (tmp_path / "bad.jpg").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"bad.jpg is not an image"):
+    with pytest.raises(DataError, match=r"bad.jpg: is not an image"):
         classifier.learn([(photos("red", 1)[0], "red"), (tmp_path / "bad.jpg", "moss")])
     with pytest.raises(DataError, match="no photo to learn from"):
         classifier.learn([])
-    assert classifier.model == before
+    assert classifier.model_id == before
 
 
 class Stops(Observer):
@@ -325,11 +326,11 @@ class Stops(Observer):
 def test_stopped_in_the_middle_it_is_as_it_was(at: int) -> None:
     classifier = learnt({"red": 6, "sea": 6})
     new, _ = batch(5, red=3, sea=3)
-    before = classifier.model, classifier.predict_proba(new)
+    before = classifier.model_id, classifier.predict_proba(new)
     observer = Stops(at)
     with pytest.raises(KeyboardInterrupt):
         classifier.learn(*batch(1, moss=9, sun=9), observer=observer)
-    assert classifier.model == before[0]
+    assert classifier.model_id == before[0]
     assert np.array_equal(classifier.predict_proba(new), before[1])
     assert observer.seen[17:] == ["decoded 18/18", "task 1: 2 classes, 2 steps"]
     classifier.learn(*batch(1, moss=9, sun=9), observer=Stops(100))
@@ -353,7 +354,7 @@ def test_temperature_and_threshold_come_from_the_held_out_photos() -> None:
     assert (only.held_out, only.calibrated) == (30, True)
 
     targets = np.repeat([0, 1, 2], 20)
-    chosen = held_out(targets, 0.5, cprompt.seeds.mix(0, 0))
+    chosen = choose_held_out(targets, 0.5, cprompt.seeds.mix(0, 0))
     state = classifier._state
     assert state is not None
     kept = [p for p, c in zip(images, chosen, strict=True) if c]
@@ -517,15 +518,15 @@ def test_an_explanation_says_what_the_answer_rests_on() -> None:
 def test_saving_keeps_the_version_before_and_undo_on_disk_brings_it_back(tmp_path: Path) -> None:
     classifier = learnt({"red": 4, "sea": 4})
     classifier.save(tmp_path)
-    first = classifier.model
+    first = classifier.model_id
     classifier.learn(*batch(1, moss=4)).save(tmp_path)
     classifier.save(tmp_path)
     assert model_folder.read_about(tmp_path)["generation"] == 2
     model_folder.undo(tmp_path)
-    assert ContinualClassifier.load(tmp_path).model == first
+    assert ContinualClassifier.load(tmp_path).model_id == first
     classifier.undo()
     classifier.save(tmp_path)
-    assert ContinualClassifier.load(tmp_path).model == first
+    assert ContinualClassifier.load(tmp_path).model_id == first
     classifier.learn(*batch(2, sun=4)).save(tmp_path)
     assert ContinualClassifier.load(tmp_path).classes_ == ["red", "sea", "sun"]
 
@@ -537,7 +538,7 @@ def test_undone_in_memory_and_saved_it_is_undone_on_disk(tmp_path: Path) -> None
     classifier.undo()
     classifier.save(tmp_path)
     about = model_folder.read_about(tmp_path)
-    assert (about["generation"], about["model"]) == (1, classifier.model)
+    assert (about["generation"], about["model"]) == (1, classifier.model_id)
 
 
 def test_a_model_that_another_one_taught_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
@@ -570,7 +571,7 @@ def test_more_photos_than_are_decoded_at_once_are_answered_in_order(
     classifier = learnt({"red": 5, "sea": 5})
     new, truth = batch(5, red=3, sea=4, moss=2)
     whole, told = classifier.explain(new), Stops(0)
-    monkeypatch.setattr("cprompt.classifier.classifier.AT_ONCE", 2)
+    monkeypatch.setattr("cprompt.classifier.classifier.DECODED_AT_ONCE", 2)
     assert [e.label for e in classifier.explain(new)] == [e.label for e in whole]
     assert [e.score for e in classifier.explain(new)] == pytest.approx(
         [e.score for e in whole], rel=1e-3
@@ -636,7 +637,7 @@ def forged(folder: Path, about: dict[str, Any], tensors: dict[str, Tensor] | Non
         ({"calibration": {}}, "does not fit together"),
         ({"backbone": {}}, "does not fit together"),
         ({"method": {"name": "magic", "settings": {}}}, "no method is called 'magic'"),
-        ({"method": {"name": "cprompt", "settings": {"length": 7, "align": True}}}, "size mis"),
+        ({"method": {"name": "aligned", "settings": {"length": 7}}}, "size mis"),
         ({"method": {"name": "l2p", "settings": {}}}, "does not fit together"),
         ({"transform": "exec"}, "transform 'exec'"),
         ({"hold_out": "x"}, "does not fit together"),
@@ -648,6 +649,18 @@ def test_a_description_that_does_not_fit_is_refused(
     learnt({"red": 3, "sea": 3}).save(tmp_path / "m")
     with pytest.raises(ModelError, match=message):
         ContinualClassifier.load(forged(tmp_path / "m", about))
+
+
+def test_a_model_written_when_alignment_was_a_setting_of_cprompt_is_read(tmp_path: Path) -> None:
+    classifier = learnt({"red": 6, "sea": 6}, {"moss": 6})
+    classifier.save(tmp_path / "m")
+    settings = {**to_mapping(classifier.method_.config), "align": True}
+    old = forged(tmp_path / "m", {"method": {"name": "cprompt", "settings": settings}})
+    loaded = ContinualClassifier.load(old)
+    assert loaded.method == "aligned"
+    new = photos("moss", 3, seed=5)
+    assert np.array_equal(loaded.predict_proba(new), classifier.predict_proba(new))
+    assert loaded.learn(photos("sun", 4), ["sun"] * 4).classes_ == ["red", "sea", "moss", "sun"]
 
 
 def test_what_is_asked_of_a_good_model_wrongly_is_not_blamed_on_it(tmp_path: Path) -> None:
@@ -770,7 +783,7 @@ def test_what_was_learnt_forbids_another_backbone_or_method() -> None:
     [
         ({"method": "magic"}, "no method is called 'magic'"),
         ({"settings": {"lenght": 1}}, "did you mean 'length'"),
-        ({"training": {"epochs": 0}}, "epochs 0 must be at least 1"),
+        ({"training": {"epochs": -1}}, "epochs -1 must not be negative"),
         ({"training": {"batch_size": "x"}}, "'x' is not a whole number"),
         ({"transform": "magic"}, "transform 'magic' is not one of photo"),
         ({"normalization": "magic"}, "normalization 'magic' is not auto or one of none"),

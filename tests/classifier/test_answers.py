@@ -1,4 +1,4 @@
-"""Predictions of images of any size, by batches."""
+"""Responses to images of any size, by batches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from cprompt.classifier.prediction import predict
+from cprompt.classifier.answers import joined, responses
 from cprompt.data.pipeline.pixels import Pixels
 from cprompt.data.pipeline.views import build
-from cprompt.methods.base import Method, create_method
-from cprompt.vit.promptable import FrozenViT
+from cprompt.methods.base import Method, Response, create_method
+from cprompt.vit.promptable import Embedded, FrozenViT
 
 CPU = torch.device("cpu")
 PREPARATION = build("photo", 48, "inception")
@@ -28,6 +28,17 @@ def learnt(name: str, backbone: FrozenViT, **settings: Any) -> Method:
                 parameter += torch.randn(parameter.shape, generator=rng)
         method.close_task()
     return method
+
+
+def answered(method: Method, pixels: Pixels, **options: Any) -> Response:
+    """The responses to all images as one."""
+    parts = list(responses(method, pixels, PREPARATION, CPU, **options))
+    logits, feature = joined([p.logits for p in parts]), joined([p.feature for p in parts])
+    assert logits is not None
+    assert feature is not None
+    return Response(
+        logits, feature, joined([p.query for p in parts]), joined([p.task for p in parts])
+    )
 
 
 def some_pixels(n: int = 9) -> tuple[Pixels, torch.Tensor]:
@@ -48,21 +59,21 @@ def test_answers_are_the_method_s_own_for_any_batch_size(name: str, backbone: Fr
     with torch.no_grad():
         expected = method(inputs)
     for batch_size, workers in ((64, 0), (4, 0), (2, 3)):
-        answers = predict(method, pixels, PREPARATION, CPU, batch_size=batch_size, workers=workers)
+        answers = answered(method, pixels, batch_size=batch_size, workers=workers)
         torch.testing.assert_close(answers.logits, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_query_and_task_come_with_the_answer(backbone: FrozenViT) -> None:
     method = learnt("cprompt", backbone, length=2)
     pixels, inputs = some_pixels()
-    answers = predict(method, pixels, PREPARATION, CPU, batch_size=4)
+    answers = answered(method, pixels, batch_size=4)
     with torch.no_grad():
         query = backbone(inputs)
     assert answers.query is not None
     assert answers.task is not None
     torch.testing.assert_close(answers.query, query, rtol=1e-5, atol=1e-5)
     assert torch.equal(answers.task, method.choose(query))
-    plain = predict(learnt("finetune", backbone, length=2), pixels, PREPARATION, CPU)
+    plain = answered(learnt("finetune", backbone, length=2), pixels)
     assert plain.query is None
     assert plain.task is None
 
@@ -72,21 +83,20 @@ def test_every_image_takes_two_passes(backbone: FrozenViT, monkeypatch: pytest.M
     passed: list[int] = []
     read = FrozenViT.read
 
-    def counting(self: FrozenViT, embedded: torch.Tensor, *args: Any) -> torch.Tensor:
+    def counting(self: FrozenViT, embedded: Embedded, *args: Any) -> torch.Tensor:
         passed.append(len(embedded))
         return read(self, embedded, *args)
 
     monkeypatch.setattr(FrozenViT, "read", counting)
-    predict(method, some_pixels()[0], PREPARATION, CPU, batch_size=4)
+    answered(method, some_pixels()[0], batch_size=4)
     assert passed == [4, 4, 4, 4, 1, 1]
 
 
-def test_bf16_is_near_fp32_and_leaves_the_backbone_as_it_was(backbone: FrozenViT) -> None:
+def test_bf16_is_near_fp32(backbone: FrozenViT) -> None:
     method = learnt("cprompt", backbone, length=2)
     pixels, _ = some_pixels()
-    exact = predict(method, pixels, PREPARATION, CPU)
-    rough = predict(method, pixels, PREPARATION, CPU, precision="bf16")
-    assert backbone.precision == "fp32"
+    exact = answered(method, pixels)
+    rough = answered(method, pixels, precision="bf16")
     assert rough.logits.dtype == torch.float32
     same = exact.task == rough.task  # a rounded query may find another key
     assert same.any()
@@ -97,4 +107,5 @@ def test_bf16_is_near_fp32_and_leaves_the_backbone_as_it_was(backbone: FrozenViT
 def test_no_images_no_answers(backbone: FrozenViT) -> None:
     method = learnt("cprompt", backbone, length=2)
     empty = Pixels(lambda i: np.zeros((1, 1, 3), np.uint8), np.zeros((0, 2), int), np.arange(0))
-    assert predict(method, empty, PREPARATION, CPU).logits.shape == (0, 5)
+    assert list(responses(method, empty, PREPARATION, CPU)) == []
+    assert joined([]) is None
