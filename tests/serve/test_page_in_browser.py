@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_said_and_nothing_breaks(
         broken = files / "broken.png"
         broken.write_bytes(b"no image")
         page.give("ask-files", broken)
-        page.until("ask-note", "broken.png is not an image that can be read")
+        page.until("ask-note", "broken.png is not an image")
         page.find("teach-name").send_keys("unknown")
         page.give("teach-files", files / "red0.png")
         page.find("teach-go").click()
@@ -216,9 +216,9 @@ def test_a_service_with_a_token_asks_for_it(
 ) -> None:
     with running(real_model, token=TOKEN) as url:
         page = Page(browser, url)
-        page.until("token-form", "This service asks for a token")
+        page.until("token-form", "This service needs a token")
         page.find("token").send_keys("wrong", Keys.ENTER)
-        page.until("summary", "that token is not the right one")
+        page.until("summary", "that token is wrong")
         page.find("token").send_keys(TOKEN, Keys.ENTER)
         page.until("summary", "knows 2 classes")
         page.give("ask-files", files / "blue0.png")

@@ -49,7 +49,7 @@ def create_app(
         version=cprompt.__version__,
         description=openapi.DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's own pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's own pages load scripts from another site
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
     )

@@ -1,4 +1,4 @@
-"""HTML pages that load nothing from elsewhere, and the main one of them."""
+"""The main page, and the headers that keep a page from loading anything from other sites."""
 
 from __future__ import annotations
 
