@@ -1,12 +1,12 @@
-"""`cprompt serve` under load on loopback, while it learns: throughput, latency, and every answer.
+"""`cprompt serve` under load on loopback, while it learns: throughput, latency, right answers.
 
     python -m benchmarks.serve_load
     python -m benchmarks.serve_load --clients 300 --seconds 20 --limits.max_waiting 100
 
-Clients ask about one photo at a time, again and again; meanwhile one learning job after another
-teaches a new class. Every answer is compared with what the library says for that photo and that
-version of the model. Options that are not its own go to `cprompt serve`. Ends with an error if an
-answer was wrong or missing, a job was lost, or a status was neither 200 nor 503.
+Each client sends one photo at a time, again and again; meanwhile one learning job after another
+teaches a new class. Every answer is compared with the library's for that photo and that version of
+the model. Options that the benchmark does not know go to `cprompt serve`. It ends with an error if
+an answer was wrong or missing, a job was lost, or a status was neither 200 nor 503.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Answer = tuple[int, str, str, float]
 
 
 @dataclass
-class Seen:
-    """What clients were told, and how long it took."""
+class Received:
+    """What clients received, and how long it took."""
 
     answers: list[Answer] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -66,22 +66,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = pick_device(given.device)
     with tempfile.TemporaryDirectory() as folder:
         result = measure(Path(folder), str(device), given.clients, given.seconds, for_service)
-    seen = common.hardware(device)
+    hardware = common.hardware(device)
     latency, statuses = result["latency_seconds"], result["statuses"]
     rows = [
         {
             "clients": str(given.clients),
-            "answers a second": f"{result['answers_a_second']:.0f}",
+            "answers per second": f"{result['answers_a_second']:.0f}",
             "p50": f"{1000 * latency['p50']:.0f} ms",
             "p99": f"{1000 * latency['p99']:.0f} ms",
-            "photos a pass": f"{result['photos_a_pass']:.1f}",
+            "images per pass": f"{result['photos_a_pass']:.1f}",
             "statuses": ", ".join(f"{n} x {s}" for s, n in statuses.items()),
             "wrong": str(result["wrong"]),
             "jobs done": f"{result['jobs_done']} of {result['jobs']}",
         }
     ]
-    common.show(f"cprompt serve, {given.seconds:g} s, learning meanwhile", rows, seen)
-    common.save("serve_load", seen, result, given.out)
+    common.show(f"cprompt serve while it learns, {given.seconds:g} s", rows, hardware)
+    common.save("serve_load", hardware, result, given.out)
     faults = [status for status in statuses if status not in ("200", "503")]
     if result["wrong"] or faults or result["jobs_done"] < result["jobs"]:
         raise SystemExit(
@@ -109,21 +109,21 @@ def measure(
         where = urlsplit(url)
         assert where.hostname is not None
         assert where.port is not None
-        seen, jobs = asyncio.run(
+        received, jobs = asyncio.run(
             load((where.hostname, where.port), asked, lessons, clients, seconds, model, expected)
         )
-        passes = metric(url, "cprompt_batch_pictures_count")
-        images = metric(url, "cprompt_batch_pictures_sum")
+        passes = metric(url, "cprompt_pass_images_count")
+        images = metric(url, "cprompt_pass_images_sum")
     return {
         "clients": clients,
         "seconds": seconds,
-        "answers_a_second": seen.statuses["200"] / seconds,
+        "answers_a_second": received.statuses["200"] / seconds,
         "latency_seconds": {
-            f"p{q}": float(np.percentile(seen.seconds, q)) for q in (50, 90, 99, 100)
+            f"p{q}": float(np.percentile(received.seconds, q)) for q in (50, 90, 99, 100)
         },
-        "statuses": dict(sorted(seen.statuses.items())),
-        "answers": len(seen.answers),
-        "wrong": sum(not is_right(answer, expected) for answer in seen.answers),
+        "statuses": dict(sorted(received.statuses.items())),
+        "answers": len(received.answers),
+        "wrong": sum(not is_right(answer, expected) for answer in received.answers),
         "versions": len(expected),
         "photos_a_pass": images / passes,
         "jobs": len(jobs),
@@ -134,7 +134,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Right:
-    """What the library says of a photo; more than one label where rounding decides."""
+    """The library's answer for a photo; more than one label if rounding decides."""
 
     labels: set[str]
     probability: float
@@ -208,23 +208,23 @@ async def load(
     seconds: float,
     model: Path,
     expected: dict[str, list[Right]],
-) -> tuple[Seen, list[dict[str, Any]]]:
-    """Ask and teach until the time is over; `expected` gets the answers of every new version."""
-    seen = Seen()
+) -> tuple[Received, list[dict[str, Any]]]:
+    """Predict and teach until the time is up; adds every new version's answers to `expected`."""
+    received = Received()
     requests = [post("/v1/predict?top=2", "image/jpeg", photo.read_bytes()) for photo in asked]
     end = time.monotonic() + seconds
     asking = [
-        asyncio.create_task(ask(where, requests, start, end, seen)) for start in range(clients)
+        asyncio.create_task(ask(where, requests, start, end, received)) for start in range(clients)
     ]
     jobs = await teach(where, lessons, end, model, asked, expected)
     await asyncio.gather(*asking)
-    return seen, jobs
+    return received, jobs
 
 
 async def ask(
-    where: tuple[str, int], requests: Sequence[bytes], start: int, end: float, seen: Seen
+    where: tuple[str, int], requests: Sequence[bytes], start: int, end: float, received: Received
 ) -> None:
-    """One client, on one connection as long as it holds."""
+    """One client, which keeps its connection as long as the service does."""
     at = start
     connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     while time.monotonic() < end:
@@ -234,18 +234,18 @@ async def ask(
             connection = connection or await asyncio.open_connection(*where)
             status, body, stays = await exchange(*connection, requests[at])
         except (OSError, asyncio.IncompleteReadError) as error:
-            seen.statuses[type(error).__name__] += 1
+            received.statuses[type(error).__name__] += 1
             connection = None
             continue
-        seen.statuses[str(status)] += 1
+        received.statuses[str(status)] += 1
         if not stays:
             connection[1].close()
             connection = None
         if status == 200:
-            seen.seconds.append(time.perf_counter() - began)
+            received.seconds.append(time.perf_counter() - began)
             answer = json.loads(body)
             (found,) = answer["predictions"]
-            seen.answers.append((at, answer["model"], found["label"], found["probability"]))
+            received.answers.append((at, answer["model"], found["label"], found["probability"]))
         else:
             await asyncio.sleep(0.2)
     if connection:
@@ -260,7 +260,7 @@ async def teach(
     asked: Sequence[Path],
     expected: dict[str, list[Right]],
 ) -> list[dict[str, Any]]:
-    """One learning job after another; the last one may end after the time is over."""
+    """One learning job after another; the last may end after the time is up."""
     jobs: list[dict[str, Any]] = []
     reader, writer = await asyncio.open_connection(*where)
     for lesson in lessons:

@@ -14,6 +14,20 @@ import numpy as np
 from PIL import Image
 
 RED, GREEN, BLUE, GREY = (220, 30, 30), (30, 200, 40), (40, 50, 210), (128, 128, 128)
+TOKEN = "correct-horse-battery"
+
+EVERYTHING = [
+    ("POST", "/v1/predict"),
+    ("POST", "/v1/learn"),
+    ("POST", "/v1/evaluate"),
+    ("POST", "/v1/undo"),
+    ("GET", "/v1/jobs"),
+    ("GET", "/v1/jobs/1"),
+    ("DELETE", "/v1/jobs/1"),
+    ("GET", "/v1/model"),
+    ("GET", "/metrics"),
+]
+"""Every request that needs the token, if there is one."""
 
 
 def image(colour: tuple[int, int, int], size: tuple[int, int] = (20, 20)) -> Image.Image:
@@ -97,3 +111,10 @@ def error(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
 
 def files_below(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+def photos_below(uploads: Path) -> list[str]:
+    """What is left of uploads: files except the service's lock."""
+    return [
+        name for name in files_below(uploads) if (uploads / name).is_file() and ".lock" not in name
+    ]

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from cprompt.serve.app import create_app
 from cprompt.serve.config import Limits, ServeConfig
-from tests.serve.common import BLUE, RED, image
+from tests.serve.common import BLUE, RED, ask, files_below, image, labels, photo
 from tests.serve.fake import FakeClassifier
 from tests.serve.live import make_model
 
@@ -41,16 +41,17 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny real model that knows red and blue, shared by all tests: not to be changed."""
     folder = tmp_path_factory.mktemp("learnt") / "model"
     make_model(folder)
     return folder
 
 
 @pytest.fixture
-def real_model(_learnt: Path, tmp_path: Path) -> Path:
-    """A folder with a tiny real model that knows red and blue."""
-    return shutil.copytree(_learnt, tmp_path / "model")
+def real_model(learnt: Path, tmp_path: Path) -> Path:
+    """A copy of `learnt` that a test may change."""
+    return shutil.copytree(learnt, tmp_path / "model")
 
 
 @pytest.fixture
@@ -76,3 +77,28 @@ def serve(model: Path, uploads: Path) -> Iterator[Serve]:
 @pytest.fixture
 def client(serve: Serve) -> TestClient:
     return serve()
+
+
+@pytest.fixture
+def hardy(serve: Serve, uploads: Path) -> Iterator[TestClient]:
+    """A service with small limits that must have learnt and kept nothing by the end."""
+    client = serve(
+        limits={
+            "max_body": 100_000,
+            "max_upload": 300_000,
+            "max_images": 3,
+            "max_pixels": 1_000_000,
+            "max_labelled": 4,
+            "max_files": 50,
+            "max_unpacked": 150_000,
+            "max_label": 30,
+        }
+    )
+    before = client.get("/v1/model").json()
+    yield client
+    assert client.get("/readyz").status_code == 200
+    assert labels(ask(client, photo(RED), photo(BLUE))) == ["red", "blue"]
+    assert client.get("/v1/model").json() == before
+    assert client.get("/v1/jobs").json() == []
+    (folder,) = uploads.iterdir()
+    assert files_below(folder) == [".lock"]

@@ -69,7 +69,7 @@ class FakeClassifier:
 
     def save(self, path: Path) -> None:
         about = {
-            "model": self.model,
+            "model": self.model_id,
             "colours": self.colours,
             "history": [asdict(batch) for batch in self.history_],
         }
@@ -80,14 +80,14 @@ class FakeClassifier:
         return list(self.colours)
 
     @property
-    def model(self) -> str:
+    def model_id(self) -> str:
         return hashlib.sha256(json.dumps(self.colours).encode()).hexdigest()[:12]
 
     def learn(
         self, source: Sequence[tuple[Any, str]], *, observer: Observer | None = None
     ) -> FakeClassifier:
         observer = observer or Observer()
-        self._replaces.add(self.model)
+        self._replaces.add(self.model_id)
         known = list(self.colours)
         found: dict[str, list[np.ndarray]] = {}
         for done, (photo, label) in enumerate(source):

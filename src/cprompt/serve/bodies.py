@@ -1,114 +1,56 @@
-"""From a request's body to files: multipart forms and images sent as they are."""
+"""From a request's body to files: multipart forms, and single images as the whole body."""
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, TypeAlias, cast
 
 import anyio.to_thread
-from starlette.datastructures import FormData, UploadFile
-from starlette.exceptions import HTTPException
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from cprompt.serve.config import Limits
-from cprompt.serve.errors import RequestError, from_os_error
-from cprompt.serve.uploads import (
-    ClassFolder,
-    Deadline,
-    Upload,
-    shown_name,
-    store_labelled,
-    store_zip,
-)
+from cprompt.serve.deadlines import Deadline
+from cprompt.serve.errors import RequestError
+from cprompt.serve.names import NAMELESS, shown_name
+from cprompt.serve.openapi import MULTIPART
+from cprompt.serve.uploads import Upload, store_labelled
+from cprompt.serve.zips import ClassFolder, store_zip
 
-Named = tuple[BinaryIO, str]
+NamedFile: TypeAlias = tuple[BinaryIO, str]
+"""An open file and the name that its sender gave it."""
 
-_MULTIPART = "multipart/form-data"
 _IN_MEMORY = 1_000_000
-
-IMAGES: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            _MULTIPART: {
-                "schema": {
-                    "type": "object",
-                    "required": ["images"],
-                    "properties": {
-                        "images": {
-                            "type": "array",
-                            "minItems": 1,
-                            "items": {"type": "string", "format": "binary"},
-                            "description": "one image or many",
-                        }
-                    },
-                }
-            },
-            **{
-                f"image/{kind}": {"schema": {"type": "string", "format": "binary"}}
-                for kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff")
-            },
-        },
-    }
-}
-"""OpenAPI: what `pictures` takes."""
-
-PHOTOS: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            _MULTIPART: {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "archive": {
-                            "type": "string",
-                            "format": "binary",
-                            "description": "a zip with a folder of photos for each class",
-                        },
-                        "images": {
-                            "type": "array",
-                            "items": {"type": "string", "format": "binary"},
-                            "description": "photos, in place of `archive`",
-                        },
-                        "label": {
-                            "type": "array",
-                            "items": {"type": "string"},
-                            "description": "the class of each photo, or one for all of them",
-                        },
-                    },
-                }
-            }
-        },
-    }
-}
-"""OpenAPI: what `photos` takes."""
+_OTHER_FIELDS = 8  # form fields that are allowed besides one label per file
+_BYTES_PER_CHARACTER = 8
 
 
 @asynccontextmanager
-async def sent_images(request: Request, limits: Limits) -> AsyncIterator[list[Named]]:
+async def received_images(request: Request, limits: Limits) -> AsyncIterator[list[NamedFile]]:
     """The images of a prediction request, open, with their names."""
     kind = _content_type(request)
-    if kind == _MULTIPART:
+    if kind == MULTIPART:
         async with _form(request, limits.max_images, limits) as form:
             found = _files(form, "images")
             if not found:
-                raise RequestError(422, "no_pictures", "the form has no files named `images`")
+                raise RequestError(422, "no_images", "the form has no files named `images`")
             yield found
     elif kind.startswith("image/"):
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
             async for chunk in request.stream():
                 file.write(chunk)
             file.seek(0)
-            yield [(cast(BinaryIO, file), "the image")]
+            yield [(cast(BinaryIO, file), NAMELESS)]
     else:
-        raise _wrong_type(kind, f"{_MULTIPART} with files named `images`, or image/… with one")
+        raise _wrong_type(kind, f"{MULTIPART} with files named `images`, or image/… with one")
 
 
-async def photos(
+async def store_photos(
     request: Request,
     folder: Path,
     limits: Limits,
@@ -117,15 +59,15 @@ async def photos(
 ) -> Upload:
     """The labelled photos of a request, checked and copied into `folder`."""
     kind = _content_type(request)
-    if kind != _MULTIPART:
-        raise _wrong_type(kind, f"{_MULTIPART} with a zip named `archive`, or `images` and `label`")
+    if kind != MULTIPART:
+        raise _wrong_type(kind, f"{MULTIPART} with a zip named `archive`, or `images` and `label`")
     async with _form(request, limits.max_labelled, limits) as form:
         archives, images = _files(form, "archive"), _files(form, "images")
         labels = [value for value in form.getlist("label") if isinstance(value, str)]
         if len(archives) + bool(images) != 1:
             raise RequestError(
                 422,
-                "no_pictures" if not archives and not images else "ambiguous",
+                "no_images" if not archives and not images else "ambiguous",
                 "send either one zip named `archive`, or files named `images` with their `label`",
             )
         if images:
@@ -138,38 +80,67 @@ async def photos(
         )
 
 
-@asynccontextmanager
-async def _form(request: Request, most: int, limits: Limits) -> AsyncIterator[FormData]:
-    try:
-        form = await request.form(
-            max_files=most, max_fields=most + 8, max_part_size=8 * limits.max_label
+class _CountingParser(MultiPartParser):
+    """Starlette's parser, which refuses too many parts with an error of ours."""
+
+    def __init__(
+        self,
+        headers: Headers,
+        stream: AsyncGenerator[bytes, None],
+        *,
+        max_files: int,
+        max_part_size: int,
+    ) -> None:
+        super().__init__(
+            headers,
+            stream,
+            max_files=math.inf,
+            max_fields=math.inf,
+            max_part_size=max_part_size,
         )
-    except (RequestError, ClientDisconnect, MemoryError):
-        raise
-    except HTTPException as error:
-        if "Too many" in error.detail:
+        self._most_files = max_files
+        self._files = 0
+
+    def on_part_end(self) -> None:
+        """Count the part that has just been added to `items`."""
+        super().on_part_end()
+        self._files += isinstance(self.items[-1][1], UploadFile)
+        fields = len(self.items) - self._files
+        if self._files > self._most_files or fields > self._most_files + _OTHER_FIELDS:
             raise RequestError(
                 413,
                 "too_many_files",
-                f"the form has more than {most} files or fields; send them in parts",
-                rule=f"at most {most} files",
-            ) from None
-        raise _bad_form(error.detail) from None
-    except OSError as error:
-        if from_os_error(error) is not None:
-            raise
-        raise _bad_form(str(error)) from error
+                f"the form has more than {self._most_files} files or fields; send them in parts",
+                rule=f"at most {self._most_files} files",
+            )
+
+
+@asynccontextmanager
+async def _form(request: Request, max_files: int, limits: Limits) -> AsyncIterator[FormData]:
+    """The form in a request's body; its files are closed after the block."""
+    try:
+        async with aclosing(request.stream()) as stream:
+            form = await _CountingParser(
+                request.headers,
+                stream,
+                max_files=max_files,
+                max_part_size=_BYTES_PER_CHARACTER * limits.max_label,
+            ).parse()
+    except (RequestError, ClientDisconnect, MemoryError, OSError):
+        raise
+    except MultiPartException as error:
+        raise _bad_form(f": {error.message}") from error
     except Exception as error:  # a broken form meets the parser with several exceptions
-        raise _bad_form(str(error)) from error
+        raise _bad_form() from error
     try:
         yield form
     finally:
         await form.close()
 
 
-def _files(form: FormData, field: str) -> list[Named]:
-    """The files of that field; a value that is no file is refused, as it was meant to be one."""
-    found: list[Named] = []
+def _files(form: FormData, field: str) -> list[NamedFile]:
+    """The files of a field; a value that is not a file is refused, as it was meant to be one."""
+    found: list[NamedFile] = []
     for value in form.getlist(field):
         if not isinstance(value, UploadFile):
             raise RequestError(422, "not_a_file", f"`{field}` must be a file, with a file name")
@@ -181,10 +152,10 @@ def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _wrong_type(kind: str, wanted: str) -> RequestError:
-    message = f"Content-Type {kind!r} is not taken here; send {wanted}"
-    return RequestError(415, "unsupported_media_type", message, rule=wanted)
+def _wrong_type(kind: str, expected: str) -> RequestError:
+    message = f"Content-Type {kind!r} is not accepted here; send {expected}"
+    return RequestError(415, "unsupported_media_type", message, rule=expected)
 
 
-def _bad_form(detail: str) -> RequestError:
-    return RequestError(400, "bad_form", f"the form cannot be read: {detail}")
+def _bad_form(why: str = "") -> RequestError:
+    return RequestError(400, "bad_form", f"the form cannot be read{why}")

@@ -1,4 +1,4 @@
-"""How a service listens and what it refuses."""
+"""Settings of a service: where it listens, who may teach it, and its limits."""
 
 from __future__ import annotations
 
@@ -13,30 +13,34 @@ MIN_TOKEN = 16
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may cost; all that is larger is refused before the work is done."""
+    """How much a request may cost; anything larger is refused before the work is done."""
 
     max_body: int = setting(32_000_000, "bytes of a prediction request")
     max_upload: int = setting(256_000_000, "bytes of a request to learn or evaluate")
     max_images: int = setting(32, "images in a prediction request")
     max_pixels: int = setting(50_000_000, "pixels of an image")
-    max_decoded: int = setting(100_000_000, "pixels of images that wait for their answer")
+    max_decoded: int = setting(
+        100_000_000, "pixels of decoded images that wait for their answer, all requests together"
+    )
     max_labelled: int = setting(500, "labelled files in a request; a zip may hold more")
-    max_files: int = setting(5000, "entries of a zip")
-    max_unpacked: int = setting(1_000_000_000, "bytes of a zip's files, unpacked")
-    max_ratio: int = setting(100, "unpacked size of a zip's file divided by its packed size")
-    max_label: int = setting(100, "characters of a class name")
-    request_seconds: float = setting(30.0, "for a prediction, from the first byte to the answer")
-    upload_seconds: float = setting(300.0, "for receiving and checking an upload")
-    max_waiting: int = setting(256, "prediction requests under way; past it the answer is 503")
-    max_batch: int = setting(32, "images answered in one pass")
-    batch_seconds: float = setting(0.005, "longest wait for more images to answer in one pass")
-    max_jobs: int = setting(4, "jobs waiting or under way; past it the answer is 503")
+    max_files: int = setting(5000, "entries in a zip")
+    max_unpacked: int = setting(1_000_000_000, "unpacked bytes of a zip's files, all together")
+    max_ratio: int = setting(100, "unpacked size of a file in a zip, divided by its packed size")
+    max_label: int = setting(100, "characters in a class name")
+    request_seconds: float = setting(
+        30.0, "seconds for a prediction, from the first byte to the answer"
+    )
+    upload_seconds: float = setting(300.0, "seconds for receiving and checking an upload")
+    max_waiting: int = setting(256, "prediction requests under way; further ones get 503")
+    max_pass: int = setting(32, "images answered in one pass of the model")
+    pass_seconds: float = setting(0.005, "longest wait, in seconds, for more images to join a pass")
+    max_jobs: int = setting(4, "jobs waiting or under way; further ones get 503")
     decoders: int = setting(2, "threads that decode images")
 
     def __post_init__(self) -> None:
         for limit in fields(self):
             value = getattr(self, limit.name)
-            low = 0 if limit.name == "batch_seconds" else 1e-3 if limit.type == "float" else 1
+            low = 0 if limit.name == "pass_seconds" else 1e-3 if limit.type == "float" else 1
             check(value >= low, f"{limit.name} {value} must be at least {low}")
 
 
@@ -45,9 +49,9 @@ class ServeConfig:
     """Where a service listens, who may teach it, and its limits."""
 
     host: str = setting("127.0.0.1", "address to listen on")
-    read_only: bool = setting(False, "whether learning and undoing are off")
+    read_only: bool = setting(False, "whether to refuse learning and undo")
     allow_hosts: tuple[str, ...] = setting(
-        (), "names, beside `host` and loopback ones, by which browsers may reach the service"
+        (), "further host names by which browsers may reach the service"
     )
     limits: Limits = field(default_factory=Limits)
 
@@ -57,7 +61,7 @@ class ServeConfig:
         return is_loopback(self.host)
 
     def check_token(self, token: str | None) -> None:
-        """Refuse a weak token, and learning that the whole network could ask for without one."""
+        """Raise a ConfigError for a weak token, or if strangers on the network could teach."""
         if token is not None:
             check(
                 len(token) >= MIN_TOKEN and token.isascii() and token.isprintable(),
@@ -73,7 +77,7 @@ class ServeConfig:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host`, a name or an address without brackets, means this machine alone."""
+    """Whether `host`, a name or an address without brackets, is this machine only."""
     if host.lower() == "localhost":
         return True
     try:

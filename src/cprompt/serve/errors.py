@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import errno
+import logging
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import JSONResponse
+
+from cprompt.errors import CPromptError, DataError, ModelError
 
 MEDIA_TYPE = "application/problem+json"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _TOO_MANY_OPEN = {errno.EMFILE, errno.ENFILE}
+_log = logging.getLogger(__name__)
 
 
 class RequestError(Exception):
-    """A request that is not carried out, and why.
+    """A request that is refused, and why.
 
     `code` is for programs, `message` for people; `file` is the upload or zip entry at fault and
-    `rule` what it would have to keep to.
+    `rule` is the rule that it breaks.
     """
 
     def __init__(
@@ -43,7 +48,7 @@ class RequestError(Exception):
             self.headers["Retry-After"] = str(retry_after)
 
     def detail(self) -> dict[str, Any]:
-        """What stands under "error"."""
+        """The fields of the answer's "error"."""
         detail = {"code": self.code, "message": self.message, "file": self.file, "rule": self.rule}
         return {name: value for name, value in detail.items() if value is not None}
 
@@ -58,16 +63,16 @@ class RequestError(Exception):
 
 
 def busy(message: str, retry_after: int = 1) -> RequestError:
-    """A refusal that is nobody's fault and passes."""
+    """The refusal of a request that can be sent again later."""
     return RequestError(503, "busy", message, retry_after=retry_after)
 
 
 def timed_out(seconds: float) -> RequestError:
-    """The request took longer than it may."""
+    """The refusal of a request that took too long."""
     return RequestError(
         503,
         "timeout",
-        f"the request was not done within {seconds:g} seconds; send less at once or try again",
+        f"the request took more than {seconds:g} seconds; send less at once or try again",
         rule=f"at most {seconds:g} seconds",
         retry_after=1,
     )
@@ -86,3 +91,31 @@ def from_os_error(error: OSError) -> RequestError | None:
     if error.errno in _TOO_MANY_OPEN:
         return busy("the service has too many files open; try again later", retry_after=5)
     return None
+
+
+class Told(NamedTuple):
+    """What a client is told about an error inside the package."""
+
+    message: str
+    file: str | None
+
+
+def explain(
+    error: CPromptError,
+    *,
+    private: Collection[str] = (),
+    names: Mapping[str, str] | None = None,
+) -> Told:
+    """An error of the package as a client may see it.
+
+    `names` maps the paths of uploaded files to what their sender calls them; any other file is the
+    service's own and left out. So is the hint, which is for whoever runs the service. Errors that
+    are not about photos or the model, and messages that mention one of the `private` folders, are
+    logged and not told.
+    """
+    file = None if error.file is None else (names or {}).get(error.file)
+    speaks = isinstance(error, (DataError, ModelError))
+    if not speaks or any(folder in error.message for folder in private):
+        _log.error("not shown to the client: %s", error)
+        return Told("the service cannot do this with its model; its log says why", file)
+    return Told(str(CPromptError(error.message, file=file)), file)

@@ -1,4 +1,4 @@
-"""What every request passes first: where it comes from, how large it is, and what it is told."""
+"""Checks that every request passes first, and headers that every answer carries."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole service.
 
-    - A service on loopback answers to loopback names only: a page on the web whose name is made to
-      point to 127.0.0.1 would otherwise count as the service's own.
-    - What changes something is refused if a browser sends it for another site's page.
+    - A service on loopback answers to loopback names only. Otherwise a web site could point its
+      own name to 127.0.0.1, and its pages would count as the service's (DNS rebinding).
+    - A request that changes something is refused if a browser sends it for another site's page.
     - A body is counted while it arrives and cut off at its limit.
+    - Every answer carries headers that keep browsers careful.
     """
 
     def __init__(self, app: ASGIApp, config: ServeConfig, metrics: Metrics) -> None:
@@ -47,7 +48,7 @@ class Guard:
         self._allowed = {name.lower() for name in config.allow_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it."""
+        """Serve one ASGI request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -125,7 +126,7 @@ class _Body:
         self._waits = expects_continue  # the client sends nothing before it is asked to
 
     def check_length(self, length: str | None) -> None:
-        """Refuse a body that says itself that it is too long."""
+        """Refuse a body whose Content-Length is over the limit."""
         if length is not None and length.isdigit() and int(length) > self._limit:
             raise self._too_large()
 
@@ -139,8 +140,11 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Take what is still coming, for a moment: many clients read no answer before they have
-        sent everything, and find the connection broken instead."""
+        """Receive the rest of the body for a moment before an error is sent.
+
+        Many clients read the answer only after they have sent everything, and would find the
+        connection broken instead.
+        """
         if self._waits:
             return
         most = self._count + _DRAIN_BYTES

@@ -1,4 +1,4 @@
-"""What the service did, for Prometheus."""
+"""Metrics of the service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from cprompt.serve.jobs import Job
+from cprompt.serve.job import Job
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 
@@ -16,7 +16,7 @@ _IMAGES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """Counters of one service; no label of theirs comes from a client."""
+    """Counters of one service; none of their labels is taken from a client."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -28,13 +28,13 @@ class Metrics:
         )
         self._seconds = Histogram(
             "cprompt_request_seconds",
-            "From a request's head to the end of its answer.",
+            "Seconds from a request's headers to the end of its answer.",
             ["path"],
             buckets=_SECONDS,
             registry=registry,
         )
-        self._batches = Histogram(
-            "cprompt_batch_pictures",
+        self._passes = Histogram(
+            "cprompt_pass_images",
             "Images answered in one pass of the model.",
             buckets=_IMAGES,
             registry=registry,
@@ -43,21 +43,21 @@ class Metrics:
             "cprompt_jobs", "Jobs that ended.", ["kind", "state"], registry=registry
         )
         self._learnt = Counter(
-            "cprompt_photos_learnt", "Photos of learning jobs that are done.", registry=registry
+            "cprompt_photos_learnt", "Photos learnt by finished jobs.", registry=registry
         )
 
     def watch(self, name: str, help: str, value: Callable[[], float]) -> None:
-        """A gauge that is read when somebody asks."""
+        """Add a gauge whose value is read whenever the metrics are."""
         Gauge(f"cprompt_{name}", help, registry=self._registry).set_function(value)
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """Count a request; `path` is a route's, not the client's."""
+        """Count a request; `path` is the route's pattern, not what the client sent."""
         self._requests.labels(method, path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def batch(self, images: int) -> None:
-        """Count a pass of the model."""
-        self._batches.observe(images)
+    def passed(self, images: int) -> None:
+        """Count a pass of the model over that many images."""
+        self._passes.observe(images)
 
     def job_ended(self, job: Job) -> None:
         """Count a job by how it ended."""
@@ -66,5 +66,5 @@ class Metrics:
             self._learnt.inc(sum(job.photos.values()))
 
     def text(self) -> bytes:
-        """In Prometheus's text format."""
+        """All metrics in Prometheus's text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""What the service answers, as it stands in the OpenAPI description."""
+"""The JSON that the service answers with, as OpenAPI describes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from cprompt.serve.jobs import Job, Kind, State
+from cprompt.serve.job import Job, Kind, State
 
 
 class Ranked(BaseModel):
@@ -26,9 +26,9 @@ class Near(BaseModel):
 class Prediction(BaseModel):
     """The answer to one image."""
 
-    file: str = Field(description="the image's name, as it was sent")
+    file: str = Field(description="name of the image, as it was sent")
     label: str = Field(description='the class, or "unknown"')
-    known: bool = Field(description="false where the probability is below the model's threshold")
+    known: bool = Field(description="false if the probability is below the model's threshold")
     probability: float = Field(description="of the most probable class, calibrated")
     ranking: list[Ranked] = Field(description="the most probable classes, best first")
     prompt: int | None = Field(description="the batch, from 1, whose prompt answered")
@@ -46,11 +46,11 @@ class Predictions(BaseModel):
 
 
 class JobProgress(BaseModel):
-    """How far the present part of a job is."""
+    """How far the present phase of a job is."""
 
     phase: str
     done: int
-    total: int = Field(description="0 where it is not known")
+    total: int = Field(description="0 if it is not known")
 
 
 class JobInfo(BaseModel):
@@ -62,17 +62,17 @@ class JobInfo(BaseModel):
     created: str
     started: str | None
     finished: str | None
-    photos: dict[str, int] = Field(description="photos of each class")
-    skipped: list[str] = Field(description="files of a zip that are no images")
+    photos: dict[str, int] = Field(description="photos per class")
+    skipped: list[str] = Field(description="files of a zip that are not images")
     progress: JobProgress
-    error: dict[str, Any] | None = Field(description="why it failed; the model is as it was")
+    error: dict[str, Any] | None = Field(description="why it failed; the model has not changed")
     result: dict[str, Any] | None = Field(
-        description="of learn: the version and the batch; of evaluate: accuracy, by class too"
+        description="learn: the new version and its batch; evaluate: accuracy, per class too"
     )
 
 
 def job_info(job: Job) -> JobInfo:
-    """A job as it is told to a client."""
+    """A job as it is sent to a client."""
     return JobInfo(
         id=job.id,
         kind=job.kind,
@@ -94,19 +94,19 @@ class ClassInfo(BaseModel):
     """A class the model knows."""
 
     label: str
-    photos: int = Field(description="photos learnt, all batches together")
+    photos: int = Field(description="photos learnt, in all batches together")
     batches: list[int] = Field(description="the batches it came with, from 1")
 
 
 class ModelInfo(BaseModel):
-    """What is served."""
+    """The model that is served, and what the service allows."""
 
     model: str
     classes: list[ClassInfo]
-    history: list[dict[str, Any]] = Field(description="one entry a batch, oldest first")
+    history: list[dict[str, Any]] = Field(description="one entry per batch, oldest first")
     about: dict[str, Any] = Field(description="backbone, method and calibration")
-    learning: bool = Field(description="whether it can be taught here")
-    evaluating: bool = Field(description="whether it can be evaluated here")
+    learning: bool = Field(description="whether this service learns")
+    evaluating: bool = Field(description="whether this service evaluates")
     limits: dict[str, float]
 
 
@@ -126,7 +126,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorInfo(BaseModel):
-    """Every error's body."""
+    """The body of every error."""
 
     status: int
     error: ErrorDetail

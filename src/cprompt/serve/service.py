@@ -16,13 +16,15 @@ from PIL import Image
 from cprompt.classifier import model_folder
 from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.classifier.explanation import Explanation
-from cprompt.serve.batching import Answered, Batcher, Budget
+from cprompt.serve.budget import Budget
 from cprompt.serve.config import ServeConfig
-from cprompt.serve.jobs import Job, JobObserver, Jobs
+from cprompt.serve.job import Job, JobObserver
+from cprompt.serve.job_queue import JobQueue
 from cprompt.serve.metrics import Metrics
+from cprompt.serve.prediction_queue import Answered, PredictionQueue
 
 TOP = 100
-"""Most classes of a ranking that can be asked for."""
+"""Largest number of classes in a ranking."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,53 +34,58 @@ Load = Callable[[Path], ContinualClassifier]
 class Service:
     """Predictions by one version of the model while jobs make the next.
 
-    A job works on a copy of its own, loaded from the folder; `current` is replaced by it once it is
-    saved. So predictions never wait for a job and never see half of one.
+    A job works on its own copy, loaded from the folder. Once the copy is saved it replaces
+    `current`, so predictions never wait for a job and never see half of one.
     """
 
     def __init__(self, folder: Path, config: ServeConfig, load: Load) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()
         self.config = config
         self.metrics = Metrics()
         self._load = load
         self._threads = torch.get_num_threads()
-        self.current = load(folder)
+        self.current = load(self.folder)
         limits = config.limits
-        self.batcher: Batcher[Image.Image, Explanation] = Batcher(
+        self.predictions: PredictionQueue[Image.Image, Explanation] = PredictionQueue(
             self._begin_pass,
-            max_batch=limits.max_batch,
+            max_pass=limits.max_pass,
             max_waiting=limits.max_waiting,
-            seconds=limits.batch_seconds,
-            on_pass=self.metrics.batch,
+            seconds=limits.pass_seconds,
+            on_pass=self.metrics.passed,
         )
-        self.jobs = Jobs(limits.max_jobs, self.metrics.job_ended)
+        self.jobs = JobQueue(limits.max_jobs, private=self.private, on_end=self.metrics.job_ended)
         self.decoded = Budget(limits.max_decoded)
         self.decoders = ThreadPoolExecutor(limits.decoders, thread_name_prefix="cprompt-decode")
         watch = self.metrics.watch
-        watch("waiting", "Prediction requests under way.", lambda: self.batcher.admitted)
+        watch("waiting", "Prediction requests under way.", lambda: self.predictions.admitted)
         watch("jobs_waiting", "Jobs waiting or under way.", lambda: self.jobs.unfinished)
         watch("classes", "Classes the model knows.", lambda: len(self.current.classes_))
         watch("batches", "Batches the model has learnt.", lambda: len(self.current.history_))
 
     def start(self) -> None:
-        """Begin to answer; call it in the event loop."""
+        """Begin to answer; call it on the event loop."""
         self.jobs.start()
-        self.batcher.start()
+        self.predictions.start()
 
     async def close(self) -> None:
         """Stop everything; a job that is being saved is finished first."""
-        await self.batcher.close()
+        await self.predictions.close()
         self.decoders.shutdown(wait=True, cancel_futures=True)
         self.jobs.close()
 
     async def in_decoder(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `work`, done by one of the threads for decoding."""
+        """Run `work` in one of the decoding threads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.decoders, partial(work, *args, **kwargs))
 
     @property
+    def private(self) -> tuple[str, ...]:
+        """Folders that no message to a client may mention."""
+        return str(self.folder), str(self.folder.resolve())
+
+    @property
     def input_side(self) -> int:
-        """Pixels of a side of what the network sees."""
+        """Side of the network's square input, in pixels."""
         return self.current.preparation_.size
 
     def describe(self) -> dict[str, Any]:
@@ -86,7 +93,7 @@ class Service:
         classifier = self.current
         history = classifier.history_
         return {
-            "model": classifier.model,
+            "model": classifier.model_id,
             "classes": [
                 {
                     "label": name,
@@ -110,7 +117,7 @@ class Service:
         torch.set_num_threads(self._threads if self.jobs.idle else _half(self._threads))
 
         def answer(images: list[Image.Image]) -> Answered[Explanation]:
-            return Answered(classifier.model, classifier.explain(images, top=TOP))
+            return Answered(classifier.model_id, classifier.explain(images, top=TOP))
 
         return answer
 
@@ -125,31 +132,32 @@ class Service:
             job.show("saving")
             classifier.save(self.folder)
             self.current = classifier
-        return {"model": classifier.model, "batch": asdict(classifier.history_[-1])}
+        return {"model": classifier.model_id, "batch": asdict(classifier.history_[-1])}
 
     def evaluate(self, job: Job) -> dict[str, Any]:
-        """How well the model does on the job's photos."""
+        """Measure the model's accuracy on the job's photos."""
         torch.set_num_threads(_half(self._threads))
         classifier = self._load(self.folder)
         evaluation = classifier.evaluate(_pairs(job), observer=JobObserver(job, "evaluating"))
-        return {"model": classifier.model, **evaluation.to_dict()}
+        return {"model": classifier.model_id, **evaluation.to_dict()}
 
     def undo(self, job: Job) -> dict[str, Any]:
         """Go back to before the last batch."""
         with model_folder.writing(self.folder):
             model_folder.undo(self.folder)
             self.current = self._load(self.folder)
-        return {"model": self.current.model}
+        return {"model": self.current.model_id}
 
 
 def _half(threads: int) -> int:
-    """So many each for predictions and a job at the same time.
+    """Threads that predictions and a running job get each.
 
-    PyTorch's threads wait for each other by spinning: more of them than processors are many times
-    slower than few. The number is each calling thread's own.
+    PyTorch's threads wait for each other by spinning: with more threads than processors the work
+    is many times slower. PyTorch keeps this number separately for each calling thread.
     """
     return max(1, threads // 2)
 
 
 def _pairs(job: Job) -> list[tuple[Path, str]]:
+    """(photo, label) pairs, as the classifier takes them."""
     return [(photo.path, photo.label) for photo in job.upload.photos]

@@ -9,8 +9,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from cprompt.classifier import model_folder
-from cprompt.serve import jobs
-from cprompt.serve.jobs import Job, Jobs, Workspace
+from cprompt.serve import job_queue
+from cprompt.serve.errors import RequestError
+from cprompt.serve.job import Job
+from cprompt.serve.job_queue import JobQueue
 from cprompt.serve.uploads import Upload
 from tests.serve.common import (
     GREEN,
@@ -23,19 +25,13 @@ from tests.serve.common import (
     finished,
     labels,
     photo,
+    photos_below,
     send_zip,
     teach,
     zipped,
 )
 from tests.serve.conftest import Serve
 from tests.serve.fake import FakeClassifier
-
-
-def photos_below(uploads: Path) -> list[str]:
-    """What is left of uploads: files but for the service's lock."""
-    return [
-        name for name in files_below(uploads) if (uploads / name).is_file() and ".lock" not in name
-    ]
 
 
 def hold_a_job(client: TestClient) -> str:
@@ -104,8 +100,9 @@ def test_a_failed_job_names_the_senders_file_and_changes_nothing(
     )
     assert job["state"] == "failed"
     assert job["error"]["code"] == "data"
-    assert job["error"]["message"].startswith("green/b.png is damaged or cut short")
-    assert str(uploads) not in job["error"]["message"]
+    assert job["error"]["file"] == "green/b.png"
+    assert job["error"]["message"].startswith("green/b.png: is damaged")
+    assert str(uploads) not in str(job)
     assert model_folder.read_about(model) == before
     assert labels(ask(client, photo(RED))) == ["red"]
     assert photos_below(uploads) == []
@@ -152,7 +149,7 @@ def test_uploads_are_private_and_gone_when_the_job_is_done(
     FakeClassifier.learning.open()
     ended(client, id)
     assert photos_below(uploads) == []
-    error(teach(client, "green", b"no image"), 422, "not_a_picture")
+    error(teach(client, "green", b"no image"), 422, "not_an_image")
     assert photos_below(uploads) == []
     assert files_below(folder) == [".lock"]
 
@@ -172,37 +169,11 @@ def test_stopping_the_service_ends_jobs_and_removes_everything(
     assert len(history) <= len(before["history"]) + 1  # it may have just been saved
 
 
-def test_what_a_killed_service_left_is_removed_by_the_next(uploads: Path) -> None:
-    killed, living = Workspace(), Workspace()
-    for workspace in (killed, living):
-        (workspace.new() / "000000").write_bytes(b"somebody's photo")
-    killed._lock.release()  # as the end of its process would
-    stranger = uploads / "cprompt-serve-not-a-workspace"
-    stranger.mkdir()
-    third = Workspace()
-    assert not killed._folder.exists()
-    assert len(photos_below(living._folder)) == 1
-    assert stranger.exists()
-    third.close()
-    living.close()
-    assert files_below(uploads) == [stranger.name]
-
-
-def test_a_link_in_the_temporary_folder_is_not_followed(uploads: Path, tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / ".lock").touch()
-    (precious / "letter").write_text("dear")
-    (uploads / "cprompt-serve-link").symlink_to(precious)
-    Workspace().close()
-    assert (precious / "letter").read_text() == "dear"
-
-
 def test_only_the_last_finished_jobs_are_remembered(
     uploads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "KEPT", 2)
-    queue = Jobs(1)
+    monkeypatch.setattr(job_queue, "KEPT", 2)
+    queue = JobQueue(1)
     queue.start()
 
     def work(job: Job) -> None:
@@ -215,7 +186,7 @@ def test_only_the_last_finished_jobs_are_remembered(
                 with queue.slot() as slot:
                     ids.append(queue.add(slot, "undo", Upload([], []), work).id)
                 break
-            except jobs.RequestError:
+            except RequestError:
                 continue
     queue._thread.shutdown(wait=True)
     assert [job.id for job in queue.all()] == ids[-3:]
@@ -223,7 +194,7 @@ def test_only_the_last_finished_jobs_are_remembered(
 
 
 def test_a_slot_that_is_left_without_a_job_is_free_again(uploads: Path) -> None:
-    queue = Jobs(1)
+    queue = JobQueue(1)
     queue.start()
 
     def refuse() -> None:

@@ -4,58 +4,68 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from cprompt.serve.errors import busy
 
-P = TypeVar("P")
-A = TypeVar("A")
+ImageT = TypeVar("ImageT")
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True)
-class Answered(Generic[A]):
+class Answered(Generic[AnswerT]):
     """The answers to one request's images, all by the same version of the model."""
 
     model: str
-    answers: list[A]
+    answers: list[AnswerT]
+
+
+Answer: TypeAlias = Callable[[list[ImageT]], Answered[AnswerT]]
+"""One version of the model, as a function of images."""
 
 
 @dataclass
-class _Waiting(Generic[P, A]):
-    images: list[P]
-    future: asyncio.Future[Answered[A]]
+class _Waiting(Generic[ImageT, AnswerT]):
+    """A request whose images wait for their answers."""
+
+    images: list[ImageT]
+    future: asyncio.Future[Answered[AnswerT]]
 
 
-class Batcher(Generic[P, A]):
-    """Collects the images of concurrent requests and has them answered together.
+class PredictionQueue(Generic[ImageT, AnswerT]):
+    """Collects the images of concurrent requests and answers them in joint passes of the model.
 
-    `begin` gives the present version of the model as a function of at most `max_batch` images.
+    `begin` gives the present version of the model as a function of at most `max_pass` images.
     Both are called in one thread, never twice at the same time. All images of a request go to
-    the same version, even if they are more than `max_batch`.
+    the same version, even if there are more than `max_pass`.
     """
 
     def __init__(
         self,
-        begin: Callable[[], Callable[[list[P]], Answered[A]]],
+        begin: Callable[[], Answer[ImageT, AnswerT]],
         *,
-        max_batch: int,
+        max_pass: int,
         max_waiting: int,
         seconds: float,
         on_pass: Callable[[int], None] = lambda images: None,
     ) -> None:
-        """`on_pass` is told how many images each pass answers."""
+        """At most `max_waiting` requests are admitted at a time.
+
+        A pass waits up to `seconds` for requests that are still arriving. `on_pass` is called with
+        the number of images in each pass.
+        """
         self._begin = begin
-        self._max_batch = max_batch
+        self._max_pass = max_pass
         self._max_waiting = max_waiting
         self._seconds = seconds
         self._on_pass = on_pass
         self._admitted = 0
-        self._waiting: deque[_Waiting[P, A]] = deque()
-        self._under_way: list[_Waiting[P, A]] = []
+        self._waiting: deque[_Waiting[ImageT, AnswerT]] = deque()
+        self._under_way: list[_Waiting[ImageT, AnswerT]] = []
         self._arrived = asyncio.Event()
         self._enough = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cprompt-model")
@@ -73,7 +83,7 @@ class Batcher(Generic[P, A]):
 
     @contextmanager
     def admission(self) -> Iterator[None]:
-        """Count a request from before its body is read; 503 where too many are under way."""
+        """Count a request from before its body is read; 503 if too many are under way."""
         if self._admitted >= self._max_waiting:
             raise busy(f"{self._max_waiting} prediction requests are under way; try again shortly")
         self._admitted += 1
@@ -82,17 +92,19 @@ class Batcher(Generic[P, A]):
         finally:
             self._admitted -= 1
 
-    async def submit(self, images: Sequence[P]) -> Answered[A]:
+    async def submit(self, images: Sequence[ImageT]) -> Answered[AnswerT]:
         """The answers to a request's images, in their order."""
-        waiting: _Waiting[P, A] = _Waiting(list(images), asyncio.get_running_loop().create_future())
+        waiting: _Waiting[ImageT, AnswerT] = _Waiting(
+            list(images), asyncio.get_running_loop().create_future()
+        )
         self._waiting.append(waiting)
         self._arrived.set()
-        if self._count() >= self._max_batch:
+        if self._waiting_images() >= self._max_pass:
             self._enough.set()
         return await waiting.future
 
     def start(self) -> None:
-        """Begin to answer; call it in the event loop."""
+        """Begin to answer; call it on the event loop."""
         self._task = asyncio.create_task(self._answer_all())
 
     async def close(self) -> None:
@@ -110,16 +122,15 @@ class Batcher(Generic[P, A]):
         while True:
             await self._arrived.wait()
             if not self._enough.is_set() and self._admitted > len(self._waiting):
-                with suppress(
-                    asyncio.TimeoutError
-                ):  # more are on their way, so wait a moment for them
+                # More requests are still arriving: give them a moment to join this pass.
+                with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._enough.wait(), self._seconds)
-            self._under_way = batch = self._take()
-            if not batch:
+            self._under_way = taken = self._take()
+            if not taken:
                 continue
-            images = [waiting.images for waiting in batch]
-            results = await loop.run_in_executor(self._thread, self._pass, images)
-            for waiting, result in zip(batch, results, strict=True):
+            requests = [waiting.images for waiting in taken]
+            results = await loop.run_in_executor(self._thread, self._pass, requests)
+            for waiting, result in zip(taken, results, strict=True):
                 if waiting.future.done():  # its client has gone, or its time is up
                     continue
                 if isinstance(result, Exception):
@@ -127,28 +138,28 @@ class Batcher(Generic[P, A]):
                 else:
                     waiting.future.set_result(result)
 
-    def _take(self) -> list[_Waiting[P, A]]:
+    def _take(self) -> list[_Waiting[ImageT, AnswerT]]:
         """Requests from the front that fit into one pass; one that is too large goes alone."""
-        batch: list[_Waiting[P, A]] = []
+        taken: list[_Waiting[ImageT, AnswerT]] = []
         size = 0
         while self._waiting and (
-            not batch or size + len(self._waiting[0].images) <= self._max_batch
+            not taken or size + len(self._waiting[0].images) <= self._max_pass
         ):
             waiting = self._waiting.popleft()
             if not waiting.future.done():
-                batch.append(waiting)
+                taken.append(waiting)
                 size += len(waiting.images)
         if not self._waiting:
             self._arrived.clear()
-        if self._count() < self._max_batch:
+        if self._waiting_images() < self._max_pass:
             self._enough.clear()
-        return batch
+        return taken
 
-    def _count(self) -> int:
+    def _waiting_images(self) -> int:
         return sum(len(waiting.images) for waiting in self._waiting)
 
-    def _pass(self, requests: list[list[P]]) -> list[Answered[A] | Exception]:
-        """Answer requests together; where that fails, each alone, so that one cannot spoil others'.
+    def _pass(self, requests: list[list[ImageT]]) -> list[Answered[AnswerT] | Exception]:
+        """Answer requests together; if that fails, each alone, so that one cannot spoil others'.
 
         Runs in the model's thread.
         """
@@ -162,44 +173,10 @@ class Batcher(Generic[P, A]):
         rest = iter(joined.answers)
         return [Answered(joined.model, [next(rest) for _ in images]) for images in requests]
 
-    def _answer(self, answer: Callable[[list[P]], Answered[A]], images: list[P]) -> Answered[A]:
-        parts: list[Answered[A]] = []
-        for start in range(0, len(images), self._max_batch):
-            part = images[start : start + self._max_batch]
+    def _answer(self, answer: Answer[ImageT, AnswerT], images: list[ImageT]) -> Answered[AnswerT]:
+        parts: list[Answered[AnswerT]] = []
+        for start in range(0, len(images), self._max_pass):
+            part = images[start : start + self._max_pass]
             parts.append(answer(part))
             self._on_pass(len(part))
         return Answered(parts[0].model, [a for part in parts for a in part.answers])
-
-
-class Budget:
-    """So many units for all who need some, handed out in order of asking."""
-
-    def __init__(self, total: int) -> None:
-        self._left = total
-        self._asking: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    @asynccontextmanager
-    async def taking(self, units: int) -> AsyncIterator[None]:
-        """Hold `units`, not more than the total, as soon as they are free."""
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asking.append((units, granted))
-        self._grant()
-        try:
-            await granted
-            yield
-        finally:
-            if granted.done() and not granted.cancelled():
-                self._left += units
-            self._grant()
-
-    def _grant(self) -> None:
-        while self._asking:
-            units, granted = self._asking[0]
-            if granted.cancelled():
-                self._asking.popleft()
-            elif units <= self._left:
-                self._left -= units
-                self._asking.popleft()
-                granted.set_result(None)
-            else:
-                return

@@ -20,6 +20,7 @@ from tests.serve.common import BLUE, RED, image
 from tests.serve.fake import FakeClassifier
 from tests.serve.live import running
 
+EXAMPLES = 10  # per operation
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -52,7 +53,7 @@ def test_nothing_made_from_the_description_breaks_the_service(
 
         @given(case=operation.as_strategy(generation_mode=mode))
         @settings(
-            max_examples=20,
+            max_examples=EXAMPLES,
             deadline=None,
             derandomize=True,
             database=None,
@@ -71,4 +72,4 @@ def test_nothing_made_from_the_description_breaks_the_service(
     assert described == 11
     if mode is schemathesis.GenerationMode.POSITIVE:
         assert len(tried) == described
-    assert tried["POST /v1/predict"] >= 20
+    assert tried["POST /v1/predict"] >= EXAMPLES

@@ -1,0 +1,95 @@
+"""One job in the background: its state, its progress, and how a learner reports to it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from cprompt.serve.uploads import Upload
+from cprompt.training.observers import Observer
+
+Kind = Literal["learn", "evaluate", "undo"]
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+class StoppedError(Exception):
+    """Raised inside a job that was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the present phase of a job is; `total` is 0 if that is not known."""
+
+    phase: str
+    done: int = 0
+    total: int = 0
+
+
+@dataclass
+class Job:
+    """Something to do in the background. Fields are replaced whole, so any thread may read them."""
+
+    kind: Kind
+    upload: Upload
+    folder: Path | None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    photos: dict[str, int] = field(init=False)
+    created: str = field(default_factory=lambda: now())
+    state: State = "queued"
+    started: str | None = None
+    finished: str | None = None
+    progress: Progress = Progress("waiting")
+    error: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.photos = self.upload.per_class()
+
+    def show(self, phase: str, done: int = 0, total: int = 0) -> None:
+        """Report progress; raises StoppedError if the job was asked to stop."""
+        if self.stop.is_set():
+            raise StoppedError
+        self.progress = Progress(phase, done, total)
+
+
+class JobObserver(Observer):
+    """Shows a learner's progress as a job's, and stops the learner with the job."""
+
+    def __init__(self, job: Job, then: str) -> None:
+        """`then` is the phase after all photos are read."""
+        self._job = job
+        self._then = then
+        self._steps = 0
+        self._done = 0
+
+    def decoded(self, done: int, total: int) -> None:
+        """The first phase: photos are read."""
+        if done < total:
+            self._job.show("reading photos", done, total)
+        else:
+            self._job.show(self._then)
+
+    def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
+        """The second phase: training."""
+        self._steps, self._done = steps, done
+        self._job.show("learning", done, steps)
+
+    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
+        """Count a step. The losses are not read: that would wait for the device."""
+        self._done += 1
+        if self._done < self._steps:
+            self._job.show("learning", self._done, self._steps)
+        else:
+            self._job.show("finishing")
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

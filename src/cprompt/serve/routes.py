@@ -1,0 +1,186 @@
+"""What the service answers, path by path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.responses import HTMLResponse
+
+from cprompt.serve import bodies, openapi
+from cprompt.serve.access import Access
+from cprompt.serve.deadlines import Deadline, time_limit
+from cprompt.serve.docs_page import docs_page
+from cprompt.serve.errors import RequestError, busy
+from cprompt.serve.job import Job, Kind
+from cprompt.serve.metrics import MEDIA_TYPE as METRICS_MEDIA_TYPE
+from cprompt.serve.page import main_page
+from cprompt.serve.predicting import answer_images, to_schema
+from cprompt.serve.schemas import Health, JobInfo, ModelInfo, Predictions, job_info
+from cprompt.serve.service import TOP, Service
+from cprompt.serve.uploads import Upload
+from cprompt.serve.zips import ClassFolder
+
+WhichFolder = Annotated[
+    ClassFolder | None,
+    Query(
+        description="which folder names the class, if all photos of a zip are in folders inside "
+        "one folder"
+    ),
+]
+
+
+def add_open_routes(app: FastAPI, service: Service) -> None:
+    """The pages and the health checks, which need no token."""
+
+    @app.get("/", include_in_schema=False)
+    async def show_page() -> HTMLResponse:
+        return main_page()
+
+    @app.get("/docs", include_in_schema=False)
+    async def show_docs() -> HTMLResponse:
+        return docs_page(app.openapi())
+
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> Health:
+        """Whether the process is up."""
+        return Health(status="ok")
+
+    @app.get("/readyz", tags=["health"], responses=openapi.errors(503))
+    async def readyz() -> Health:
+        """Whether the service answers predictions."""
+        if not service.predictions.running:
+            raise busy("the service is starting or stopping")
+        return Health(status="ready")
+
+
+def guarded_routes(service: Service, access: Access) -> APIRouter:
+    """Everything that needs the token, if there is one."""
+    router = APIRouter(dependencies=[Depends(access.authorize)], responses=openapi.errors(401, 403))
+    _add_prediction_routes(router, service)
+    _add_learning_routes(router, service, access)
+    _add_job_routes(router, service)
+    _add_model_routes(router, service, access)
+    return router
+
+
+def _add_prediction_routes(router: APIRouter, service: Service) -> None:
+    limits = service.config.limits
+
+    @router.post(
+        "/v1/predict",
+        tags=["predict"],
+        openapi_extra=openapi.IMAGES_BODY,
+        responses=openapi.errors(400, 409, 413, 415, 422, 503),
+    )
+    async def predict(
+        request: Request,
+        top: Annotated[int, Query(ge=1, le=TOP, description="classes in the ranking")] = 5,
+        explain: Annotated[
+            bool, Query(description="add the nearest class keys and the score")
+        ] = False,
+    ) -> Predictions:
+        """Classify one or many images."""
+        if not service.current.classes_:
+            raise RequestError(409, "no_classes", "the model has not learnt anything yet")
+        with service.predictions.admission(), time_limit(limits.request_seconds):
+            async with bodies.received_images(request, limits) as files:
+                names = [name for _, name in files]
+                answered = await answer_images(service, files)
+        return to_schema(names, answered, top=top, explain=explain)
+
+
+def _add_learning_routes(router: APIRouter, service: Service, access: Access) -> None:
+    limits = service.config.limits
+    refusals = openapi.errors(400, 413, 415, 422, 503, 507)
+
+    async def start(
+        kind: Kind,
+        work: Callable[[Job], dict[str, Any]],
+        request: Request,
+        response: Response,
+        class_folder: ClassFolder | None,
+    ) -> JobInfo:
+        seconds = limits.upload_seconds
+        with service.jobs.slot() as slot, time_limit(seconds):
+            upload = await bodies.store_photos(
+                request, slot.make_folder(), limits, Deadline(seconds), class_folder
+            )
+            return accepted(service.jobs.add(slot, kind, upload, work), response)
+
+    def accepted(job: Job, response: Response) -> JobInfo:
+        response.headers["Location"] = f"/v1/jobs/{job.id}"
+        return job_info(job)
+
+    @router.post(
+        "/v1/learn",
+        tags=["learn"],
+        status_code=202,
+        openapi_extra=openapi.PHOTOS_BODY,
+        responses=refusals,
+    )
+    async def learn(
+        request: Request, response: Response, class_folder: WhichFolder = None
+    ) -> JobInfo:
+        """Learn photos as one batch, in the background. Predictions go on and then switch."""
+        access.require_learning()
+        return await start("learn", service.learn, request, response, class_folder)
+
+    @router.post(
+        "/v1/evaluate",
+        tags=["learn"],
+        status_code=202,
+        openapi_extra=openapi.PHOTOS_BODY,
+        responses=refusals,
+    )
+    async def evaluate(
+        request: Request, response: Response, class_folder: WhichFolder = None
+    ) -> JobInfo:
+        """Measure accuracy, overall and per class, on photos whose classes are known."""
+        access.require_evaluating()
+        return await start("evaluate", service.evaluate, request, response, class_folder)
+
+    @router.post("/v1/undo", tags=["learn"], status_code=202, responses=openapi.errors(503))
+    async def undo(response: Response) -> JobInfo:
+        """Go back to before the last batch."""
+        access.require_learning()
+        with service.jobs.slot() as slot:
+            return accepted(service.jobs.add(slot, "undo", Upload([], []), service.undo), response)
+
+
+def _add_job_routes(router: APIRouter, service: Service) -> None:
+    @router.get("/v1/jobs", tags=["jobs"])
+    async def list_jobs() -> list[JobInfo]:
+        """All jobs under way and the last ones that ended, oldest first."""
+        return [job_info(job) for job in service.jobs.all()]
+
+    @router.get("/v1/jobs/{id}", tags=["jobs"], responses=openapi.errors(404))
+    async def show_job(id: str) -> JobInfo:
+        """The state and progress of a job."""
+        return job_info(service.jobs.get(id))
+
+    @router.delete(
+        "/v1/jobs/{id}", tags=["jobs"], status_code=202, responses=openapi.errors(404, 409)
+    )
+    async def cancel_job(id: str) -> JobInfo:
+        """End a queued job, or stop a running one before its next step."""
+        return job_info(service.jobs.cancel(id))
+
+
+def _add_model_routes(router: APIRouter, service: Service, access: Access) -> None:
+    @router.get("/v1/model", tags=["model"])
+    async def show_model() -> ModelInfo:
+        """What the model knows, when it learnt it, and what this service allows."""
+        return ModelInfo(
+            **service.describe(),
+            learning=access.may_learn,
+            evaluating=access.may_evaluate,
+            limits=asdict(service.config.limits),
+        )
+
+    @router.get("/metrics", tags=["health"], response_class=Response)
+    async def metrics() -> Response:
+        """Metrics for Prometheus."""
+        return Response(service.metrics.text(), media_type=METRICS_MEDIA_TYPE)

@@ -1,0 +1,42 @@
+"""One job: what it counts, and how a learner's progress becomes its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cprompt.serve.job import Job, JobObserver, Progress, StoppedError
+from cprompt.serve.uploads import Upload, UploadedPhoto
+
+
+def new_job() -> Job:
+    photos = [UploadedPhoto(Path(str(i)), label, f"{i}.png") for i, label in enumerate("aba")]
+    return Job("learn", Upload(photos, []), None)
+
+
+def test_a_job_counts_photos_per_class() -> None:
+    assert new_job().photos == {"a": 2, "b": 1}
+
+
+def test_a_learners_progress_is_shown_phase_by_phase() -> None:
+    job = new_job()
+    observer = JobObserver(job, "learning")
+    observer.decoded(1, 3)
+    assert job.progress == Progress("reading photos", 1, 3)
+    observer.decoded(3, 3)
+    assert job.progress == Progress("learning")
+    observer.task_begins(0, 2, steps=2, done=0)
+    observer.stepped(0, ("loss",), torch.zeros(1))
+    assert job.progress == Progress("learning", 1, 2)
+    observer.stepped(0, ("loss",), torch.zeros(1))
+    assert job.progress == Progress("finishing")
+
+
+def test_a_job_that_is_asked_to_stop_stops_its_learner() -> None:
+    job = new_job()
+    job.stop.set()
+    with pytest.raises(StoppedError):
+        JobObserver(job, "learning").stepped(0, ("loss",), torch.zeros(1))
+    assert job.progress == Progress("waiting")

@@ -1,0 +1,254 @@
+"""The page, driven in a real browser as a person would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.serve.common import BLUE, GREEN, RED, TOKEN, photo, zipped
+from tests.serve.live import running
+
+SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        message = (
+            "the page is tested in a real browser: install chromium and chromedriver (Debian: "
+            "chromium, chromium-driver). .ci/run does, and there this is a failure"
+        )
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)  # `make test` needs no more than Python and make
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1200,1000",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield started
+    started.quit()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Photos as they lie on somebody's disk."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name, colour in (("red", RED), ("blue", BLUE), ("green", GREEN)):
+        for i in range(8):
+            (folder / f"{name}{i}.png").write_bytes(photo(colour, 100 + i))
+    return folder
+
+
+class Page:
+    """What a person sees and does."""
+
+    def __init__(self, browser: webdriver.Chrome, url: str) -> None:
+        self._browser = browser
+        browser.get_log("browser")
+        browser.get(url)
+
+    def find(self, id: str) -> WebElement:
+        return self._browser.find_element(By.ID, id)
+
+    def text(self, id: str) -> str:
+        return self.find(id).text
+
+    def give(self, id: str, *paths: Path) -> None:
+        self.find(id).send_keys("\n".join(str(path) for path in paths))
+
+    def drop(self, id: str, *paths: Path) -> None:
+        """Files and folders, as a desktop drops them."""
+        zone = self.find(id)
+        self._browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", zone)
+
+        def drag(kind: str) -> None:
+            x, y = self._browser.execute_script(
+                "const r = arguments[0].getBoundingClientRect(); return [r.x + 20, r.y + 20]", zone
+            )
+            files = [str(path) for path in paths]
+            data = {"items": [], "files": files, "dragOperationsMask": 1}
+            self._browser.execute_cdp_cmd(
+                "Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": data}
+            )
+
+        def hovers(_: object) -> bool:
+            """The window may still be about to scroll, and then the drag is somewhere else."""
+            drag("dragEnter")
+            drag("dragOver")
+            return "over" in str(zone.get_attribute("class")).split()
+
+        WebDriverWait(self._browser, SECONDS, 0.1).until(hovers, f"nothing hovers over {id}")
+        drag("drop")
+
+    def until(self, id: str, text: str) -> None:
+        """Wait until an element says so."""
+        WebDriverWait(self._browser, SECONDS, 0.05).until(
+            lambda _: text in self.text(id), f"{id} never said {text!r}"
+        )
+
+    def rows(self) -> list[list[str]]:
+        return [
+            [cell.text for cell in row.find_elements(By.TAG_NAME, "td")]
+            for row in self.find("table").find_elements(By.TAG_NAME, "tr")
+        ]
+
+    def complaints(self) -> list[str]:
+        """What the browser logged: errors of the page, and what its policy forbade."""
+        return [entry["message"] for entry in self._browser.get_log("browser")]
+
+
+def test_predict_teach_a_new_class_and_predict_again(
+    browser: webdriver.Chrome, real_model: Path, files: Path, tmp_path: Path
+) -> None:
+    with running(real_model) as url:
+        page = Page(browser, url)
+        page.until("summary", "knows 2 classes from 12 photos in 1 batch")
+        page.give("ask-files", files / "red0.png")
+        page.until("verdict", "red")
+        assert page.text("prompt") == "Answered with what batch 1 taught it."
+        page.give("ask-files", files / "green0.png")
+        page.until("ranking", "%")
+        assert page.text("verdict") != "green"
+
+        page.give("teach-files", *(files / f"green{i}.png" for i in range(1, 8)))
+        assert page.text("teach-count") == "7 photos"
+        assert not page.find("teach-go").is_enabled()
+        page.find("teach-name").send_keys("green", Keys.ENTER)
+        page.until("teach-note", "Learnt green from 7 photos.")
+        page.until("summary", "knows 3 classes from 19 photos in 2 batches")
+        page.until("verdict", "green")  # the photo that is shown is asked about anew
+        assert page.text("prompt") == "Answered with what batch 2 taught it."
+        page.give("ask-files", files / "blue0.png", files / "green0.png")
+        page.until("verdict", "blue")
+        page.find("strip").find_elements(By.TAG_NAME, "button")[1].click()
+        page.until("verdict", "green")
+        assert [row[:3] for row in page.rows()] == [
+            ["red", "6", "1"],
+            ["blue", "6", "1"],
+            ["green", "7", "2"],
+        ]
+
+        held_out = tmp_path / "test.zip"
+        held_out.write_bytes(
+            zipped(
+                {
+                    f"{name}/{i}.png": photo(colour, 200 + i)
+                    for name, colour in (("red", RED), ("blue", BLUE), ("green", GREEN))
+                    for i in range(3)
+                }
+            )
+        )
+        page.give("measure-files", held_out)
+        page.until("numbers", "right of 9 photos")
+        assert all("of 3" in row[3] for row in page.rows())
+        assert page.complaints() == []
+
+
+def test_photos_and_folders_can_be_dropped(
+    browser: webdriver.Chrome, real_model: Path, files: Path, tmp_path: Path
+) -> None:
+    for name in ("red", "green"):
+        (tmp_path / "classes" / name / "more").mkdir(parents=True)
+        for i in range(4):
+            part = "more" if i % 2 else "."
+            shutil.copy(files / f"{name}{i}.png", tmp_path / "classes" / name / part / f"{i}.png")
+    with running(real_model) as url:
+        page = Page(browser, url)
+        page.until("ask", "What is this?")
+        page.drop("ask-drop", files / "red0.png")
+        page.until("verdict", "red")
+        page.drop("teach-drop", tmp_path / "classes")
+        page.until("teach-count", "8 photos of 2 classes")
+        page.find("teach-go").click()
+        page.until("teach-note", "from 8 photos.")
+        page.until("summary", "in 2 batches")  # by then nothing moves on the page any more
+        page.drop("measure-drop", tmp_path / "classes" / "red", tmp_path / "classes" / "green")
+        page.until("numbers", "right of 8 photos")
+        assert [row[:3] for row in page.rows()] == [
+            ["red", "10", "1, 2"],
+            ["blue", "6", "1"],
+            ["green", "4", "2"],
+        ]
+        assert page.complaints() == []
+
+
+def test_what_cannot_be_read_is_said_and_nothing_breaks(
+    browser: webdriver.Chrome, real_model: Path, files: Path
+) -> None:
+    with running(real_model) as url:
+        page = Page(browser, url)
+        page.until("summary", "knows 2 classes")
+        broken = files / "broken.png"
+        broken.write_bytes(b"no image")
+        page.give("ask-files", broken)
+        page.until("ask-note", "broken.png is not an image")
+        page.find("teach-name").send_keys("unknown")
+        page.give("teach-files", files / "red0.png")
+        page.find("teach-go").click()
+        page.until("teach-note", "no class can be called 'unknown'")
+        page.give("ask-files", files / "red0.png")
+        page.until("verdict", "red")
+        assert page.text("ask-note") == ""
+
+
+def test_a_service_with_a_token_asks_for_it(
+    browser: webdriver.Chrome, real_model: Path, files: Path
+) -> None:
+    with running(real_model, token=TOKEN) as url:
+        page = Page(browser, url)
+        page.until("token-form", "This service needs a token")
+        page.find("token").send_keys("wrong", Keys.ENTER)
+        page.until("summary", "that token is wrong")
+        page.find("token").send_keys(TOKEN, Keys.ENTER)
+        page.until("summary", "knows 2 classes")
+        page.give("ask-files", files / "blue0.png")
+        page.until("verdict", "blue")
+
+
+def test_a_read_only_service_offers_no_teaching(
+    browser: webdriver.Chrome, real_model: Path, files: Path
+) -> None:
+    with running(real_model, settings={"read_only": True}) as url:
+        page = Page(browser, url)
+        page.until("ask", "What is this?")
+        assert not page.find("teach-card").is_displayed()
+        assert not page.find("undo-row").is_displayed()
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+def test_nothing_is_wider_than_the_window(
+    browser: webdriver.Chrome, real_model: Path, files: Path, width: int
+) -> None:
+    with running(real_model) as url:
+        browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+        )
+        try:
+            page = Page(browser, url)
+            page.until("summary", "knows 2 classes")
+            page.give("ask-files", files / "red0.png")
+            page.until("verdict", "red")
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        finally:
+            browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
