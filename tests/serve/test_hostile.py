@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from cprompt.classifier.photo_sources import MAX_ASPECT
+from cprompt.classifier.photos import MAX_ASPECT
 from cprompt.data.image_files import FORMATS
 from cprompt.serve import uploads as uploads_module
 from tests.serve.common import (

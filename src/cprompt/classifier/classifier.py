@@ -36,10 +36,11 @@ from cprompt.classifier.evaluation import ClassResult as ClassResult
 from cprompt.classifier.evaluation import Evaluation as Evaluation
 from cprompt.classifier.evaluation import assess
 from cprompt.classifier.photo_sources import UNKNOWN
+from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
 from cprompt.classifier.prediction import Answers, predict
 from cprompt.data.pipeline import views
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
 from cprompt.data.pipeline.views import NORMALIZATIONS, RECIPES, Preparation
 from cprompt.device import pick_device
 from cprompt.errors import BackboneError, ConfigError, DataError, ModelError
@@ -262,13 +263,12 @@ class ContinualClassifier:
         is learnt or, if anything fails or stops it, nothing has changed.
         """
         observer = observer or Observer()
-        photos = photo_sources.labelled(source, labels)
-        assert photos.names is not None
-        if not photos.names:
+        photos, names = photo_sources.labelled(source, labels)
+        if not names:
             raise DataError("there is no photo to learn from; give at least one")
         start = self._state or self._nothing()
-        pixels = photos.pixels(self._side, observer.decoded)
-        learnt = self._learnt(start, pixels, photos.names, observer)
+        images = decode(photos, self._side, observer.decoded)
+        learnt = self._learnt(start, images, names, observer)
         self._before = [self._state]
         self._enter(learnt)
         return self
@@ -306,7 +306,7 @@ class ContinualClassifier:
         )
 
     def _learnt(
-        self, start: _State, pixels: Pixels, labels: Sequence[str], observer: Observer
+        self, start: _State, images: DecodedImages, labels: Sequence[str], observer: Observer
     ) -> _State:
         """The state after another batch; `start` stays as it is."""
         clock = time.perf_counter()
@@ -321,7 +321,7 @@ class ContinualClassifier:
         training = self._training(len(taught))
         device = pick_device(self.device)
         loader = BatchLoader(
-            pixels.subset(taught),
+            images.subset(taught),
             targets[taught],
             self.preparation_,
             training.batch_size,
@@ -343,7 +343,7 @@ class ContinualClassifier:
             names=names,
             name_of=(*start.name_of, *(index[name] for name in arrivals)),
         )
-        shown = pixels.subset(np.flatnonzero(held))
+        shown = images.subset(np.flatnonzero(held))
         learnt, calibrated = self._calibrated(learnt, shown, targets[held])
         batch = LearntBatch(
             number=task + 1,
@@ -363,10 +363,10 @@ class ContinualClassifier:
         return dataclasses.replace(learnt, model=self._id(learnt))
 
     def _calibrated(
-        self, state: _State, pixels: Pixels, positions: NDArray[np.int64]
+        self, state: _State, images: DecodedImages, positions: NDArray[np.int64]
     ) -> tuple[_State, bool]:
         """Temperature and threshold from held-out photos of this batch and of earlier ones."""
-        features = self._features(state.method, pixels)
+        features = self._features(state.method, images)
         shown = torch.from_numpy(positions)
         if not state.method.features_last:
             state = dataclasses.replace(state, kept=torch.zeros(0), kept_positions=shown[:0])
@@ -392,14 +392,14 @@ class ContinualClassifier:
         return state, calibrated
 
     @torch.no_grad()
-    def _features(self, method: Method, pixels: Pixels) -> Tensor:
+    def _features(self, method: Method, images: DecodedImages) -> Tensor:
         """What the heads read of each photo, on the CPU: (n, …)."""
         device = next(method.backbone.parameters()).device
-        nobody = np.zeros(len(pixels), dtype=np.int64)
-        loader = BatchLoader(pixels, nobody, self.preparation_, 64, seed=None, device=device)
+        nobody = np.zeros(len(images), dtype=np.int64)
+        loader = BatchLoader(images, nobody, self.preparation_, 64, seed=None, device=device)
         parts = [torch.zeros(0)]
-        for images, _ in loader.epoch(0):
-            embedded = method.embed(images)
+        for batch, _ in loader.epoch(0):
+            embedded = method.embed(batch)
             query = method.query(embedded) if method.uses_query else None
             task = method.choose(query) if query is not None and method.selects_task else None
             parts.append(method.feature(embedded, query, task).cpu())
@@ -411,10 +411,10 @@ class ContinualClassifier:
         """A name for each photo; `UNKNOWN` where the best is not probable enough.
 
         One photo or many: paths, PIL images, arrays or tensors (see
-        `cprompt.classifier.photo_sources.PhotoLike`). The answer to a photo does not depend on
+        `cprompt.classifier.photos.PhotoLike`). The answer to a photo does not depend on
         the others.
         """
-        state, _, p = self._answers(photo_sources.images(images))
+        state, _, p = self._answers(photo_sources.as_photos(images))
         best = p.argmax(axis=1)
         enough = p.max(axis=1, initial=0.0) >= state.threshold
         return [
@@ -424,11 +424,11 @@ class ContinualClassifier:
 
     def predict_proba(self, images: Any) -> NDArray[np.float64]:
         """Calibrated probabilities (n, classes), columns as in `classes_`."""
-        return self._answers(photo_sources.images(images))[2]
+        return self._answers(photo_sources.as_photos(images))[2]
 
     def explain(self, images: Any, top: int = 5) -> list[Explanation]:
         """The answer to each photo, with what it rests on; lists have up to `top` entries."""
-        state, answers, p = self._answers(photo_sources.images(images))
+        state, answers, p = self._answers(photo_sources.as_photos(images))
         nearest = _nearest_keys(state, answers.query, top)
         found = []
         for i, row in enumerate(p):
@@ -452,14 +452,13 @@ class ContinualClassifier:
         self, source: Any, labels: Any = None, *, observer: Observer | None = None
     ) -> Evaluation:
         """Answer labelled photos and count; sources as for `learn`."""
-        photos = photo_sources.labelled(source, labels)
-        assert photos.names is not None
+        photos, names = photo_sources.labelled(source, labels)
         state, _, p = self._answers(photos, observer)
         first = {name: batch.number for batch in state.history for name in batch.new}
-        return assess(p, state.names, first, state.threshold, photos.names)
+        return assess(p, state.names, first, state.threshold, names)
 
     def _answers(
-        self, photos: photo_sources.Photos, observer: Observer | None = None
+        self, photos: Sequence[PhotoLike], observer: Observer | None = None
     ) -> tuple[_State, Answers, NDArray[np.float64]]:
         """What the method says of each photo, and the probabilities of names (n, names).
 
@@ -469,15 +468,10 @@ class ContinualClassifier:
         self._on_device(state)
         device, preparation = pick_device(self.device), self.preparation_
         precision = self._training(1).precision
-        told = observer or Observer()
+        told = (observer or Observer()).decoded
         found: list[Answers] = []
-        for number, part in enumerate(photos.parts(AT_ONCE)):
-
-            def progress(done: int, _: int, before: int = number * AT_ONCE) -> None:
-                told.decoded(before + done, len(photos))
-
-            pixels = part.pixels(self._side, progress)
-            found.append(predict(state.method, pixels, preparation, device, precision=precision))
+        for images in decode_in_parts(photos, self._side, AT_ONCE, told):
+            found.append(predict(state.method, images, preparation, device, precision=precision))
         answers = _joined(found, state.method.n_classes)
         return state, answers, state.probabilities(answers.logits)
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
 from cprompt.data.pipeline.views import Preparation
 from cprompt.methods.base import Method
 from cprompt.vit.promptable import Precision
@@ -32,7 +32,7 @@ class Answers:
 @torch.no_grad()
 def predict(
     method: Method,
-    pixels: Pixels,
+    images: DecodedImages,
     preparation: Preparation,
     device: torch.device,
     *,
@@ -44,15 +44,15 @@ def predict(
 
     `method` is on `device`; `workers` are threads that prepare images ahead.
     """
-    nobody_knows = np.zeros(len(pixels), dtype=np.int64)
+    nobody_knows = np.zeros(len(images), dtype=np.int64)
     batches = BatchLoader(
-        pixels, nobody_knows, preparation, batch_size, seed=None, device=device, workers=workers
+        images, nobody_knows, preparation, batch_size, seed=None, device=device, workers=workers
     )
     before, method.backbone.precision = method.backbone.precision, precision
     parts: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
     try:
-        for images, _ in batches.epoch(0):
-            embedded = method.embed(images)
+        for batch, _ in batches.epoch(0):
+            embedded = method.embed(batch)
             query = method.query(embedded) if method.uses_query else None
             task = method.choose(query) if query is not None and method.selects_task else None
             parts.append((method.answer(method.feature(embedded, query, task)), query, task))

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 
 import cprompt
 from cprompt.classifier.classifier import ContinualClassifier, Explanation
-from cprompt.classifier.photo_sources import DETAIL, shrunk
+from cprompt.classifier.photos import DETAIL, shrunk
 from cprompt.errors import CPromptError, DataError
 from cprompt.serve import bodies, page
 from cprompt.serve.config import Limits, ServeConfig

@@ -21,7 +21,8 @@ from typing import BinaryIO, Literal
 
 from PIL import Image, UnidentifiedImageError
 
-from cprompt.classifier.photo_sources import MAX_ASPECT, class_name
+from cprompt.classifier.photo_sources import class_name
+from cprompt.classifier.photos import MAX_ASPECT
 from cprompt.data.image_files import FORMATS, IMAGE_SUFFIXES, REMEDY, decode_image, is_listed
 from cprompt.errors import DataError
 from cprompt.serve.config import Limits

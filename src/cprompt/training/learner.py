@@ -134,7 +134,7 @@ class Learner:
             total = self.training.epochs * len(train)
             self.observer.task_begins(task, n_classes, total, done)
             self._train(train)
-            self.method.end_task(train.plain())
+            self.method.end_task(train.unaugmented())
             self.method.close_task()
         self.waited += train.waited
         self.optimizer = self.stepper = None

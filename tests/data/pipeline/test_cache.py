@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cprompt.data.pipeline.pixels import Pixels, in_order
 from PIL import Image
 
 from cprompt.data.image_files import read_image
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline import cache as module
 from cprompt.data.pipeline.cache import CacheConfig, cached, clear, open_pixels
-from cprompt.data.pipeline.pixels import Pixels, in_order
 from cprompt.errors import ConfigError, DataError
 
 SHAPES = [(4, 6), (9, 5), (1, 1), (7, 7), (3, 8)]

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cprompt.data.pipeline.pixels import Pixels
 from PIL import Image
 from torch import Tensor
 
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline.cache import CacheConfig, open_pixels
 from cprompt.data.pipeline.loader import BatchLoader, _triton_works
-from cprompt.data.pipeline.pixels import Pixels
 from cprompt.data.pipeline.views import DRAWS, build, take
 from cprompt.errors import ConfigError, DataError
 from cprompt.seeds import generator, mix

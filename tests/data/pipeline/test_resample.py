@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cprompt.data.pipeline.pixels import Pixels
 from numpy.typing import NDArray
 from PIL import Image
 
 from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
 from cprompt.data.pipeline.views import DRAWS, Preparation, Stages, Views, build, take
 
 Picture = NDArray[np.uint8]
