@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cprompt.data import image_set
 from cprompt.data.image_set import ImageSet
 
 
@@ -47,3 +50,23 @@ def rows(tmp_path: Path) -> Callable[[ImageSet], list[tuple[str, int]]]:
         ]
 
     return of
+
+
+@pytest.fixture
+def python_without_torch() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run code in a process of its own that may import `cprompt.data` but not torch.
+
+    The package's own `__init__`, which has the names for users, is left out.
+    """
+    package = Path(image_set.__file__).parents[1]
+    before = (
+        "import sys, types\n"
+        f"package = types.ModuleType('cprompt'); package.__path__ = [{str(package)!r}]\n"
+        "sys.modules['cprompt'] = package; sys.modules['torch'] = None\n"
+    )
+
+    def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", before + code, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return run

@@ -74,5 +74,5 @@ def test_only_a_drawn_dataset_needs_no_folder() -> None:
 
 @pytest.mark.parametrize("name", [n for n, info in DATASETS.items() if info.needs_root])
 def test_a_missing_folder_is_named_by_every_loader(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="gone does not exist; check the path"):
+    with pytest.raises(DataError, match="gone: does not exist; check the path"):
         load_dataset(name, tmp_path / "gone")

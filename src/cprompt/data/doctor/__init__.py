@@ -3,7 +3,7 @@
 `diagnosis` says what a diagnosis is and makes one, `digests` decodes, `checks` look for problems.
 """
 
+from cprompt.data.doctor.checks import Problem
 from cprompt.data.doctor.diagnosis import Diagnosis, PerClass, diagnose
-from cprompt.data.doctor.problems import Problem
 
 __all__ = ["Diagnosis", "PerClass", "Problem", "diagnose"]

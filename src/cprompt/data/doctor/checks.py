@@ -5,16 +5,32 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cprompt.data.doctor.digests import ImageDigest
-from cprompt.data.doctor.problems import Problem
 from cprompt.data.image_files import IMAGE_SUFFIXES, is_listed
 from cprompt.data.image_set import Dataset
 from cprompt.data.registry import Counts, DatasetInfo
 
 FEW = 5
 """A class with fewer training images than this gets a warning."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kind of thing that is wrong with a dataset, with every place where it was found.
+
+    An error stops training sooner or later; a warning means that results may mislead. Each of
+    `findings` is a file (with the reason if it cannot be read), a class, or files with equal
+    images, joined by " = ".
+    """
+
+    severity: Literal["error", "warning"]
+    message: str
+    findings: tuple[str, ...]
+    hint: str
 
 
 def unreadable(images: Sequence[ImageDigest]) -> list[Problem]:

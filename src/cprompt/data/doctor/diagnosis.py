@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprompt.data.doctor import checks
+from cprompt.data.doctor.checks import Problem
 from cprompt.data.doctor.digests import digest_images
-from cprompt.data.doctor.problems import Problem
 from cprompt.data.image_set import Dataset
 from cprompt.data.registry import DATASETS, Counts, load_dataset
 from cprompt.data.splits import MissingImagesError
