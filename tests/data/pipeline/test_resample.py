@@ -103,7 +103,7 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NDArray[A
 
 
 def levels(images: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(B, 3, S, S) in [0, 1] as (B, S, S, 3) in 0..255; anything else than a whole level is an error."""
+    """(B, 3, S, S) in [0, 1] as whole levels (B, S, S, 3) in 0..255."""
     scaled = images.astype(np.float64).transpose(0, 2, 3, 1) * 255
     assert np.abs(scaled - scaled.round()).max() < 1e-4
     return scaled.round().astype(np.int64)
@@ -149,7 +149,7 @@ def slowly(image: ImageArray, chain: ViewChain, row: int) -> NDArray[np.int64]:
 
 
 def rows_first(image: ImageArray, chain: ViewChain, row: int) -> ImageArray:
-    """`apply_views`, with every row resized before any column: what Pillow 13 does not always do."""
+    """`apply_views`, but with every row resized before any column, unlike Pillow 13."""
     for views in chain:
         top, left, height, width = views.window[row].tolist()
         part = Image.fromarray(image[top : top + height, left : left + width])
