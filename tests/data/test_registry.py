@@ -165,7 +165,7 @@ def test_two_datasets_of_one_name_are_refused_with_their_packages(
     made = offering(
         monkeypatch, ("dots", "DOTS", "a"), ("dots", "DOTS", "b"), ("cifar100", "DOTS", "c")
     )
-    with pytest.raises(ConfigError, match="the package a and the package b .* 'dots'"):
+    with pytest.raises(ConfigError, match=r"the package a and the package b .* 'dots'"):
         made["dots"]
     with pytest.raises(ConfigError, match=r"cprompt and the package c .* 'cifar100'"):
         made["cifar100"]

@@ -260,15 +260,13 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     monkeypatch.setattr(
         uvicorn.Server, "run", lambda server, sockets: reader.serve(server, sockets)
     )
-    registers: list[dict[str, Any]] = [METHODS, DATASETS]
-    before = [dict(register) for register in registers]
+    for register, names in ((METHODS, ("_infos", "_classes")), (DATASETS, ("_infos",))):
+        for name in names:  # what a page registers is forgotten afterwards
+            monkeypatch.setattr(register, name, dict(getattr(register, name)))
     try:
         yield reader
     finally:
         reader.stop()
-        for register, known in zip(registers, before, strict=True):
-            register.clear()
-            register.update(known)
 
 
 def follow(text: str, session: Session, folder: Path) -> None:
