@@ -52,21 +52,24 @@ def rows(tmp_path: Path) -> Callable[[ImageSet], list[tuple[str, int]]]:
     return of
 
 
-@pytest.fixture
-def python_without_torch() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run code in a process of its own that may import `cprompt.data` but not torch.
-
-    The package's own `__init__`, which has the names for users, is left out.
-    """
+@pytest.fixture(scope="session")
+def bare_package() -> str:
+    """Code that makes `cprompt` importable without its `__init__`, which imports everything."""
     package = Path(image_set.__file__).parents[1]
-    before = (
+    return (
         "import sys, types\n"
         f"package = types.ModuleType('cprompt'); package.__path__ = [{str(package)!r}]\n"
-        "sys.modules['cprompt'] = package; sys.modules['torch'] = None\n"
+        "sys.modules['cprompt'] = package\n"
     )
 
+
+@pytest.fixture
+def python_without_torch(bare_package: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run code in a process of its own that may import `cprompt.data` but not torch."""
+
     def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", before + code, *arguments]
+        code = f"{bare_package}sys.modules['torch'] = None\n{code}"
+        command = [sys.executable, "-c", code, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     return run

@@ -92,12 +92,15 @@ def photo_loader() -> BatchLoader:
 
 
 @pytest.fixture(scope="module")
-def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NDArray[Any]]:
+def interpreted(
+    tmp_path_factory: pytest.TempPathFactory, bare_package: str
+) -> dict[str, NDArray[Any]]:
     """What the kernel makes of every case."""
     pytest.importorskip("triton", reason="comes with PyTorch for CUDA only")
     path = tmp_path_factory.mktemp("kernel") / "made.npz"
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__, str(path)], check=True, env=environment)
+    start = f"{bare_package}import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
+    subprocess.run([sys.executable, "-c", start, str(path)], check=True, env=environment)
     with np.load(path) as made:
         return dict(made)
 
