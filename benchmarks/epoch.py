@@ -41,9 +41,9 @@ from benchmarks.images import draw_jpegs
 from benchmarks.train_step import Step, our_learner
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline import views
-from cprompt.data.pipeline.cache import CacheConfig, open_pixels
+from cprompt.data.pipeline.cache import CacheConfig, open_images
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
 from cprompt.device import pick_device
 from cprompt.research.config import ExecutionConfig
 from cprompt.training.learner import Learner
@@ -56,10 +56,12 @@ THERE = "already on the device"
 class Ours:
     """Our loader on decoded images; targets are arrival positions of the last task."""
 
-    def __init__(self, pixels: Pixels, labels: Sequence[int], step: Step, size: int) -> None:
+    def __init__(
+        self, decoded: DecodedImages, labels: Sequence[int], step: Step, size: int
+    ) -> None:
         device = torch.device(step.device)
         self._loader = BatchLoader(
-            pixels,
+            decoded,
             np.asarray(labels) + step.known,
             views.build("photo", size, "none"),
             step.batch,
@@ -160,14 +162,14 @@ def measure(root: Path, step: Step, epochs: int, workers: int, scratch: Path) ->
     images = ImageSet(files, np.array(labels), tuple(map(str, range(step.classes))))
     cache = CacheConfig(folder=str(scratch), disk_gib=float("inf"))
     start = time.perf_counter()
-    pixels = open_pixels(images, cache)
+    decoded = open_images(images, cache)
     prepared = time.perf_counter()
-    open_pixels(images, cache)
+    open_images(images, cache)
     again = time.perf_counter() - prepared
 
     there = AlreadyThere(step.images(learner.method.backbone), len(files))
     pipelines: dict[str, Ours | Torchvision | AlreadyThere] = {
-        "ours": Ours(pixels, labels, step, size),
+        "ours": Ours(decoded, labels, step, size),
         "torchvision": Torchvision(folder, step, workers),
         THERE: there,
     }
@@ -184,7 +186,7 @@ def measure(root: Path, step: Step, epochs: int, workers: int, scratch: Path) ->
     return Measured(
         pictures=len(files),
         file_bytes=sum(file.stat().st_size for file in files),
-        decoded_bytes=0 if pixels.sizes is None else 3 * int(pixels.sizes.prod(axis=1).sum()),
+        decoded_bytes=0 if decoded.sizes is None else 3 * int(decoded.sizes.prod(axis=1).sum()),
         preparing=prepared - start,
         preparing_again=again,
         seconds=seconds,

@@ -38,7 +38,7 @@ from benchmarks import common
 from benchmarks.images import draw_dataset
 from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.data.pipeline import views
-from cprompt.data.pipeline.cache import CacheConfig, open_pixels
+from cprompt.data.pipeline.cache import CacheConfig, open_images
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.registry import load_dataset
 from cprompt.device import pick_device
@@ -152,7 +152,7 @@ class Bench:
         execution = ExecutionConfig()
         whole = TaskStream(self.order, (len(self.order),))
         return BatchLoader(
-            open_pixels(images, CacheConfig()),
+            open_images(images, CacheConfig()),
             whole.targets(images.labels),
             self._preparation,
             execution.eval_batch_on(self.device),
@@ -165,7 +165,7 @@ class Bench:
     def _means(self, train: BatchLoader) -> Tensor:
         """(classes, D) in order of arrival: the mean query, scaled to length 1."""
         positions = torch.from_numpy(train.targets)
-        queries = torch.cat([self.backbone(images).cpu() for images, _ in train.plain()])
+        queries = torch.cat([self.backbone(images).cpu() for images, _ in train.unaugmented()])
         sums = torch.zeros(len(self.order), self.backbone.dim).index_add(0, positions, queries)
         return F.normalize(sums, dim=1)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cprompt.data.pipeline.pixels import Pixels
+from cprompt.data.pipeline.decoded import DecodedImages
 
 
-def grey_pixels(levels: Sequence[int], side: int = 4) -> Pixels:
+def grey_images(levels: Sequence[int], side: int = 4) -> DecodedImages:
     """One image of a single grey per level."""
     images = [np.full((side, side, 3), level, dtype=np.uint8) for level in levels]
     sizes = np.full((len(images), 2), side, dtype=np.int64)
-    return Pixels(images.__getitem__, sizes, np.arange(len(images)))
+    return DecodedImages(images.__getitem__, len(images), sizes)

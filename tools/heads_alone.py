@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline import views
-from cprompt.data.pipeline.cache import open_pixels
+from cprompt.data.pipeline.cache import open_images
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.device import pick_device
 from cprompt.files import write_json
@@ -49,7 +49,7 @@ def features_of(
     """Class tokens (N, D) before and after the final norm, and positions (N,) of the classes."""
     size, normalization = vit.image_size[0], config.data.normalization
     batches = BatchLoader(
-        open_pixels(images, config.cache),
+        open_images(images, config.cache),
         stream.targets(images.labels),
         views.build(config.data.transform, size, normalization),
         64,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cprompt.classifier.answers import joined, responses
-from cprompt.data.pipeline.pixels import Pixels
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.views import build
 from cprompt.methods.base import Method, Response, create_method
 from cprompt.vit.promptable import Embedded, FrozenViT
@@ -30,7 +30,7 @@ def learnt(name: str, backbone: FrozenViT, **settings: Any) -> Method:
     return method
 
 
-def answered(method: Method, pixels: Pixels, **options: Any) -> Response:
+def answered(method: Method, pixels: DecodedImages, **options: Any) -> Response:
     """The responses to all images as one."""
     parts = list(responses(method, pixels, PREPARATION, CPU, **options))
     logits, feature = joined([p.logits for p in parts]), joined([p.feature for p in parts])
@@ -41,7 +41,7 @@ def answered(method: Method, pixels: Pixels, **options: Any) -> Response:
     )
 
 
-def some_pixels(n: int = 9) -> tuple[Pixels, torch.Tensor]:
+def some_pixels(n: int = 9) -> tuple[DecodedImages, torch.Tensor]:
     """Images of different sizes, and what the network should see of them."""
     from PIL import Image
 
@@ -49,7 +49,7 @@ def some_pixels(n: int = 9) -> tuple[Pixels, torch.Tensor]:
     sizes = rng.integers(40, 90, (n, 2))
     images = [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in sizes]
     inputs = torch.stack([PREPARATION.prepare(Image.fromarray(p)) for p in images])
-    return Pixels(images.__getitem__, sizes, np.arange(n)), inputs
+    return DecodedImages(images.__getitem__, n, sizes), inputs
 
 
 @pytest.mark.parametrize("name", ["cprompt", "l2p", "finetune"])
@@ -106,6 +106,6 @@ def test_bf16_is_near_fp32(backbone: FrozenViT) -> None:
 
 def test_no_images_no_answers(backbone: FrozenViT) -> None:
     method = learnt("cprompt", backbone, length=2)
-    empty = Pixels(lambda i: np.zeros((1, 1, 3), np.uint8), np.zeros((0, 2), int), np.arange(0))
+    empty = DecodedImages(lambda i: np.zeros((1, 1, 3), np.uint8), 0, np.zeros((0, 2), int))
     assert list(responses(method, empty, PREPARATION, CPU)) == []
     assert joined([]) is None

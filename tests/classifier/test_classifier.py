@@ -22,11 +22,10 @@ from torch import Tensor
 
 import cprompt
 from cprompt import METHODS, UNKNOWN, ContinualClassifier, ModelError
-from cprompt.classifier import classifier as classifier_module
-from cprompt.classifier import model_folder
-from cprompt.classifier.classifier import epochs_for, normalization_of
+from cprompt.classifier import learning, model_folder
 from cprompt.classifier.evaluation import ClassResult
 from cprompt.classifier.held_out import choose_held_out
+from cprompt.classifier.parameters import epochs_for, normalization_of
 from cprompt.classifier.state import LearntBatch
 from cprompt.errors import BackboneError, ConfigError, DataError
 from cprompt.settings import to_mapping
@@ -115,14 +114,14 @@ def test_calibration_uses_so_many_photos_at_most_spread_over_the_classes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[NDArray[np.int64]] = []
-    fit = classifier_module.calibration.fit_temperature
+    fit = learning.calibration.fit_temperature
 
     def watch(logits: Any, names: Any, name_of: Any, n_names: int) -> float:
         used.append(names)
         return fit(logits, names, name_of, n_names)
 
-    monkeypatch.setattr(classifier_module.calibration, "fit_temperature", watch)
-    monkeypatch.setattr(classifier_module, "MOST", 8)
+    monkeypatch.setattr(learning.calibration, "fit_temperature", watch)
+    monkeypatch.setattr(learning, "MOST", 8)
     learnt({"red": 20, "sea": 20}, {"moss": 20, "sun": 20})
     assert used[0].tolist() == [0, 0, 0, 1, 1, 1]  # 15 % of 20, all of them
     assert used[1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]  # eight of twelve

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cprompt.data import image_set
 from cprompt.data.image_set import ImageSet
 
 
@@ -47,3 +50,26 @@ def rows(tmp_path: Path) -> Callable[[ImageSet], list[tuple[str, int]]]:
         ]
 
     return of
+
+
+@pytest.fixture(scope="session")
+def bare_package() -> str:
+    """Code that makes `cprompt` importable without its `__init__`, which imports everything."""
+    package = Path(image_set.__file__).parents[1]
+    return (
+        "import sys, types\n"
+        f"package = types.ModuleType('cprompt'); package.__path__ = [{str(package)!r}]\n"
+        "sys.modules['cprompt'] = package\n"
+    )
+
+
+@pytest.fixture
+def python_without_torch(bare_package: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run code in a process of its own that may import `cprompt.data` but not torch."""
+
+    def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        code = f"{bare_package}sys.modules['torch'] = None\n{code}"
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return run

@@ -37,13 +37,13 @@ def test_a_yaml_list_reads_like_a_text_list(tmp_path: Path) -> None:
         ("l.txt", "n1/a.jpg one\n", r"line 1: 'n1/a\.jpg one' is not 'path label'"),
         ("l.txt", "a.jpg 0\n", r"line 1: 'a\.jpg' should end in folder/file"),
         ("l.txt", "../a.jpg 0\n", r"should end in folder/file"),
-        ("l.txt", " \n", r"l\.txt is empty"),
+        ("l.txt", " \n", r"l\.txt: the split list is empty"),
         ("l.yaml", "data: [n/a.jpg]\ntargets: [0, 1]\n", "1 entries in `data` but 2 in `targets`"),
         ("l.yaml", "data: [n/a.jpg]\n", "two lists, `data` and `targets`"),
         ("l.yaml", "- 1\n", "two lists, `data` and `targets`"),
         ("l.yaml", "data: [n/a.jpg]\ntargets: [x]\n", r"entry 1: 'n/a\.jpg' with label 'x'"),
         ("l.yaml", "data: [n/a.jpg]\ntargets: [-1]\n", "entry 1: label -1 is negative"),
-        ("l.yaml", "data: [n/a.jpg\n", r"l\.yaml is not valid YAML"),
+        ("l.yaml", "data: [n/a.jpg\n", r"l\.yaml: the split list is not valid YAML"),
     ],
 )
 def test_a_bad_list_is_named_with_the_place(
@@ -53,11 +53,11 @@ def test_a_bad_list_is_named_with_the_place(
         splits.read_list(written(tmp_path, name, text), depth=2)
 
 
-def test_a_list_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.txt does not exist"):
+def test_a_list_that_is_missing_or_not_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.txt: the split list does not exist"):
         splits.read_list(tmp_path / "gone.txt", depth=2)
     (tmp_path / "l.txt").write_bytes(b"\xff\xfe\x00 0\n")
-    with pytest.raises(DataError, match=r"l\.txt cannot be read"):
+    with pytest.raises(DataError, match=r"l\.txt: the split list cannot be read"):
         splits.read_list(tmp_path / "l.txt", depth=2)
 
 

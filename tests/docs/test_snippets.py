@@ -42,7 +42,7 @@ import uvicorn
 import yaml
 from typer.testing import CliRunner
 
-from cprompt.classifier import classifier
+from cprompt.classifier import parameters
 from cprompt.cli import app
 from cprompt.data.registry import DATASETS
 from cprompt.methods.registry import METHODS
@@ -253,22 +253,20 @@ def _check_words(words: list[str]) -> None:
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """A reader in an empty folder, for whom every batch is learnt in one epoch."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(classifier, "epochs_for", lambda photos: 1)
+    monkeypatch.setattr(parameters, "epochs_for", lambda photos: 1)
     module = types.ModuleType("page")  # dataclasses look their module up
     monkeypatch.setitem(sys.modules, "page", module)
     reader = Session(module)
     monkeypatch.setattr(
         uvicorn.Server, "run", lambda server, sockets: reader.serve(server, sockets)
     )
-    registers: list[dict[str, Any]] = [METHODS, DATASETS]
-    before = [dict(register) for register in registers]
+    for register, names in ((METHODS, ("_infos", "_classes")), (DATASETS, ("_infos",))):
+        for name in names:  # what a page registers is forgotten afterwards
+            monkeypatch.setattr(register, name, dict(getattr(register, name)))
     try:
         yield reader
     finally:
         reader.stop()
-        for register, known in zip(registers, before, strict=True):
-            register.clear()
-            register.update(known)
 
 
 def follow(text: str, session: Session, folder: Path) -> None:

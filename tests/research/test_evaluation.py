@@ -13,9 +13,9 @@ from torch import Tensor
 
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline import views
-from cprompt.data.pipeline.cache import CacheConfig, open_pixels
+from cprompt.data.pipeline.cache import CacheConfig, open_images
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
 from cprompt.errors import ConfigError
 from cprompt.methods.base import Method, create_method
 from cprompt.methods.cprompt import CPrompt
@@ -119,8 +119,8 @@ def loader(images: ImageSet, batch_size: int = 8) -> BatchLoader:
     return BatchLoader(_opened(images), targets, preparation, batch_size, seed=None)
 
 
-def _opened(images: ImageSet) -> Pixels:
-    return open_pixels(images, CacheConfig(where="memory"))
+def _opened(images: ImageSet) -> DecodedImages:
+    return open_images(images, CacheConfig(where="memory"))
 
 
 def evaluate(

@@ -20,7 +20,7 @@ from cprompt.training.learner import Learner, LearnerState, LossLog, Position
 from cprompt.training.observers import Observer, Observers
 from cprompt.training.settings import Seeds, TrainingConfig
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision
-from tests.images import grey_pixels
+from tests.images import grey_images
 
 CPU = torch.device("cpu")
 GREYS = [0, 51, 102, 153, 204]  # 0, 0.2, 0.4, 0.6, 0.8 as network input
@@ -83,7 +83,7 @@ class NoLoss(Line):
 def batches(task: int = 0, batch_size: int = 2) -> BatchLoader:
     preparation = views.build("plain", 4, "none")
     targets = np.zeros(len(GREYS), dtype=np.int64)
-    return BatchLoader(grey_pixels(GREYS), targets, preparation, batch_size, seed=task)
+    return BatchLoader(grey_images(GREYS), targets, preparation, batch_size, seed=task)
 
 
 def learner(method: Method, observer: Observer | None = None, **training: Any) -> Learner:

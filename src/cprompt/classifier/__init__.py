@@ -1,5 +1,5 @@
 """The classifier for people with a folder of photos per class.
 
-`classifier` learns and answers, `photo_sources` reads photos in any form, `calibration` makes its
-probabilities honest, `model_folder` stores it, `onnx` exports it.
+`classifier` learns and answers, `photo_sources` says what photos can be given as, `photos` decodes
+them, `calibration` makes its probabilities honest, `model_folder` stores it, `onnx` exports it.
 """

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
 from cprompt.data.pipeline.views import Preparation
 from cprompt.methods.base import Method, Response
 from cprompt.vit.promptable import Precision
@@ -17,7 +17,7 @@ from cprompt.vit.promptable import Precision
 
 def responses(
     method: Method,
-    pixels: Pixels,
+    images: DecodedImages,
     preparation: Preparation,
     device: torch.device,
     *,
@@ -29,13 +29,13 @@ def responses(
 
     `method` is on `device`; `workers` are threads that prepare images ahead.
     """
-    no_targets = np.zeros(len(pixels), dtype=np.int64)
+    no_targets = np.zeros(len(images), dtype=np.int64)
     batches = BatchLoader(
-        pixels, no_targets, preparation, batch_size, seed=None, device=device, workers=workers
+        images, no_targets, preparation, batch_size, seed=None, device=device, workers=workers
     )
-    for images, _ in batches.epoch(0):
+    for batch, _ in batches.epoch(0):
         with torch.no_grad():
-            response = method.respond(images, precision=precision)
+            response = method.respond(batch, precision=precision)
         yield Response(
             response.logits.cpu(),
             response.feature.cpu(),

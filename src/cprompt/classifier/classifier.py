@@ -7,70 +7,48 @@ per class.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
-import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import timm
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from cprompt.classifier import calibration, model_folder, photo_sources
+from cprompt.classifier import model_folder, photo_sources
 from cprompt.classifier.answers import joined, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, nearest_keys
-from cprompt.classifier.held_out import choose_held_out, first_of_each, spread
+from cprompt.classifier.learning import learn_batch
+from cprompt.classifier.parameters import Parameters, normalization_of
 from cprompt.classifier.photo_sources import UNKNOWN
+from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
-from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
-from cprompt.data.pipeline.views import NORMALIZATIONS, RECIPES, Preparation
+from cprompt.data.pipeline.views import Preparation
 from cprompt.device import pick_device
-from cprompt.errors import BackboneError, ConfigError, DataError, ModelError
-from cprompt.methods.base import ClassifierDefaults, Method, create_method
-from cprompt.methods.registry import current_settings, method_class
-from cprompt.seeds import mix
-from cprompt.settings import check, from_mapping, to_mapping
-from cprompt.training.learner import Learner
+from cprompt.errors import BackboneError, DataError, ModelError
+from cprompt.methods.base import Method, create_method
+from cprompt.methods.registry import current_settings
+from cprompt.settings import from_mapping, to_mapping
 from cprompt.training.observers import Observer
-from cprompt.training.settings import Seeds, TrainingConfig
-from cprompt.vit import embedded
+from cprompt.training.settings import TrainingConfig
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT
-
-FEWEST, MOST = 5, 1000
-"""Held-out photos below which nothing is calibrated, and how many are used for it at most: their
-number grows with the classes, and so do the logits of each."""
 
 DECODED_AT_ONCE = 512
 """Photos that are decoded before they are answered."""
 
-STRUCTURAL_PARAMETERS = (
-    "backbone",
-    "method",
-    "weights",
-    "image_size",
-    "settings",
-    "normalization",
-)
-"""Parameters that cannot change once something was learnt with them."""
-
 C = TypeVar("C", bound="ContinualClassifier")
 
 
-class ContinualClassifier:
+class ContinualClassifier(Parameters):
     """Learns photos batch by batch and names what others show; says when it does not know.
 
     Parameters are kept as given, as scikit-learn does, so `get_params`, `set_params` and its
@@ -100,43 +78,12 @@ class ContinualClassifier:
     ['green']
     """
 
-    def __init__(
-        self,
-        backbone: str = "auto",
-        method: str = "aligned",
-        *,
-        weights: str | None = None,
-        image_size: int | None = None,
-        settings: Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        transform: str = "photo",
-        normalization: str = "auto",
-        hold_out: float = 0.15,
-        accept: float = 0.95,
-        keep_held_out: int = 3,
-        seed: int = 0,
-        device: str = "auto",
-        precision: str = "fp32",
-    ) -> None:
-        self.backbone = backbone
-        self.method = method
-        self.weights = weights
-        self.image_size = image_size
-        self.settings = settings
-        self.training = training
-        self.transform = transform
-        self.normalization = normalization
-        self.hold_out = hold_out
-        self.accept = accept
-        self.keep_held_out = keep_held_out
-        self.seed = seed
-        self.device = device
-        self.precision = precision
-        self._check()
-        self._vit: FrozenViT | None = None
-        self._state: ModelState | None = None
-        self._before: list[ModelState | None] = []
-        self._past: set[str] = set()
+    _vit: FrozenViT | None = None
+    _state: ModelState | None = None
+    _before: tuple[ModelState | None, ...] = ()
+    """The state before the last batch, for `undo`."""
+    _past: frozenset[str] = frozenset()
+    """Ids of all models that this one has grown from."""
 
     # --- what it knows --------------------------------------------------------------------------
 
@@ -193,14 +140,14 @@ class ContinualClassifier:
         is learnt or, if anything fails or stops it, nothing has changed.
         """
         observer = observer or Observer()
-        photos = photo_sources.labelled(source, labels)
-        assert photos.names is not None
-        if not photos.names:
+        photos, names = photo_sources.labelled(source, labels)
+        if not names:
             raise DataError("there is no photo to learn from; give at least one")
         start = self._state or self._empty_state()
-        pixels = photos.pixels(self._side, observer.decoded)
-        learnt = self._state_after(start, pixels, photos.names, observer)
-        self._before = [self._state]
+        images = decode(photos, self._side, observer.decoded)
+        learnt = learn_batch(self, start, images, names, self.preparation_, observer)
+        learnt = dataclasses.replace(learnt, model_id=self._id(learnt))
+        self._before = (self._state,)
         self._enter(learnt)
         return self
 
@@ -228,110 +175,13 @@ class ContinualClassifier:
                 "there is no batch to take back in memory; `cprompt undo MODEL` goes back to the "
                 "version before in the folder"
             )
-        self._enter(self._before.pop())
+        (before,) = self._before
+        self._before = ()
+        self._enter(before)
 
     def _empty_state(self) -> ModelState:
-        method = create_method(self.method, self._load(), self._settings())
+        method = create_method(self.method, self._load(), self.method_settings())
         return ModelState(method, temperature=method.classifier_defaults.temperature)
-
-    def _state_after(
-        self, start: ModelState, pixels: Pixels, labels: Sequence[str], observer: Observer
-    ) -> ModelState:
-        """The state after learning another batch; `start` stays as it is."""
-        clock = time.perf_counter()
-        when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        method = _copy_of(start.method)
-        task, known = method.n_tasks, method.n_classes
-        arrivals = {name: known + i for i, name in enumerate(dict.fromkeys(labels))}
-        targets = np.array([arrivals[name] for name in labels], dtype=np.int64)
-        held = choose_held_out(targets, self.hold_out, mix(self.seed, task))
-        taught = np.flatnonzero(~held)
-
-        training = self._training(len(taught))
-        device = pick_device(self.device)
-        loader = BatchLoader(
-            pixels.subset(taught),
-            targets[taught],
-            self.preparation_,
-            training.batch_size,
-            seed=mix(self.seed, task),
-            device=device,
-        )
-        learner = Learner(
-            method,
-            training,
-            Seeds(init=self.seed, data=self.seed),
-            device,
-            first_task=task,
-            observer=observer,
-        )
-        observer.stream_begins(task + 1)
-        epochs = learner.learn_task(len(arrivals), loader)
-
-        names = tuple(dict.fromkeys([*start.names, *arrivals]))
-        index = {name: i for i, name in enumerate(names)}
-        learnt = dataclasses.replace(
-            start,
-            method=method,
-            names=names,
-            name_of=(*start.name_of, *(index[name] for name in arrivals)),
-        )
-        shown = pixels.subset(np.flatnonzero(held))
-        learnt, calibrated = self._calibrated(learnt, shown, targets[held], training)
-        batch = LearntBatch(
-            number=task + 1,
-            when=when,
-            photos=dict(Counter(labels)),
-            new=[name for name in arrivals if name not in start.names],
-            returning=[name for name in arrivals if name in start.names],
-            held_out=int(held.sum()),
-            calibrated=calibrated,
-            temperature=learnt.temperature,
-            threshold=learnt.threshold,
-            seconds=round(time.perf_counter() - clock, 3),
-            steps=len(epochs) * len(loader),
-            before=start.model_id,
-        )
-        learnt = dataclasses.replace(learnt, history=(*start.history, batch))
-        return dataclasses.replace(learnt, model_id=self._id(learnt))
-
-    def _calibrated(
-        self,
-        state: ModelState,
-        pixels: Pixels,
-        positions: NDArray[np.int64],
-        training: TrainingConfig,
-    ) -> tuple[ModelState, bool]:
-        """Temperature and threshold from held-out photos of this batch and of earlier ones."""
-        method, shown = state.method, torch.from_numpy(positions)
-        device = next(method.backbone.parameters()).device
-        answered = responses(
-            method, pixels, self.preparation_, device, precision=training.precision
-        )
-        features = joined([each.feature for each in answered])
-        if not method.features_are_final:
-            state = dataclasses.replace(state, kept=torch.zeros(0), kept_positions=shown[:0])
-        if len(state.kept):
-            features = state.kept if features is None else torch.cat([state.kept, features])
-            shown = torch.cat([state.kept_positions, shown])
-        if features is None:
-            return state, False
-        calibrated = len(shown) >= FEWEST
-        if calibrated:
-            some = spread(shown, MOST)
-            with torch.no_grad():
-                logits = method.answer(features[some].to(device)).cpu()
-            truth = state.owners[shown[some].numpy()]
-            temperature = calibration.fit_temperature(
-                logits.numpy(), truth, state.owners, len(state.names)
-            )
-            top = state.probabilities(logits, temperature).max(axis=1)
-            threshold = calibration.fit_threshold(top, self.accept)
-            state = dataclasses.replace(state, temperature=temperature, threshold=threshold)
-        keep = first_of_each(shown, self.keep_held_out) if method.features_are_final else []
-        return dataclasses.replace(
-            state, kept=features[keep], kept_positions=shown[keep]
-        ), calibrated
 
     # --- answering ------------------------------------------------------------------------------
 
@@ -339,10 +189,10 @@ class ContinualClassifier:
         """A name for each photo; `UNKNOWN` where the best is not probable enough.
 
         One photo or many: paths, PIL images, arrays or tensors (see
-        `cprompt.classifier.photo_sources.PhotoLike`). The answer to a photo does not depend on
+        `cprompt.classifier.photos.PhotoLike`). The answer to a photo does not depend on
         the others.
         """
-        state, _, p = self._answers(photo_sources.images(images))
+        state, _, p = self._answers(photo_sources.as_photos(images))
         best = p.argmax(axis=1)
         enough = p.max(axis=1, initial=0.0) >= state.threshold
         return [
@@ -352,11 +202,11 @@ class ContinualClassifier:
 
     def predict_proba(self, images: Any) -> NDArray[np.float64]:
         """Calibrated probabilities (n, classes), columns as in `classes_`."""
-        return self._answers(photo_sources.images(images))[2]
+        return self._answers(photo_sources.as_photos(images))[2]
 
     def explain(self, images: Any, top: int = 5) -> list[Explanation]:
         """The answer to each photo, with what it rests on; lists have up to `top` entries."""
-        state, answers, p = self._answers(photo_sources.images(images))
+        state, answers, p = self._answers(photo_sources.as_photos(images))
         keys = _nearest_keys(state, answers.query, top)
         found = []
         for i, row in enumerate(p):
@@ -380,14 +230,13 @@ class ContinualClassifier:
         self, source: Any, labels: Any = None, *, observer: Observer | None = None
     ) -> Evaluation:
         """Answer labelled photos and count; sources as for `learn`."""
-        photos = photo_sources.labelled(source, labels)
-        assert photos.names is not None
+        photos, names = photo_sources.labelled(source, labels)
         state, _, p = self._answers(photos, observer)
         first = {name: batch.number for batch in state.history for name in batch.new}
-        return assess(p, state.names, first, state.threshold, photos.names)
+        return assess(p, state.names, first, state.threshold, names)
 
     def _answers(
-        self, photos: photo_sources.Photos, observer: Observer | None = None
+        self, photos: Sequence[PhotoLike], observer: Observer | None = None
     ) -> tuple[ModelState, _Answers, NDArray[np.float64]]:
         """What the method says of each photo, and the probabilities of names (n, names).
 
@@ -396,16 +245,11 @@ class ContinualClassifier:
         state = self._learnt_state()
         self._on_device(state)
         device, preparation = pick_device(self.device), self.preparation_
-        precision = self._training(1).precision
-        told = observer or Observer()
+        precision = self.training_for(1).precision
+        told = (observer or Observer()).decoded
         found: list[_Answers] = []
-        for number, part in enumerate(photos.parts(DECODED_AT_ONCE)):
-
-            def progress(done: int, _: int, before: int = number * DECODED_AT_ONCE) -> None:
-                told.decoded(before + done, len(photos))
-
-            pixels = part.pixels(self._side, progress)
-            answered = responses(state.method, pixels, preparation, device, precision=precision)
+        for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE, told):
+            answered = responses(state.method, images, preparation, device, precision=precision)
             found += [_Answers(each.logits, each.query, each.task) for each in answered]
         logits = joined([each.logits for each in found])
         answers = _Answers(
@@ -477,7 +321,7 @@ class ContinualClassifier:
                     f"{backbone['fingerprint'][:12]}), but the backbone at hand has other weights "
                     f"({vit.weights}, {vit.fingerprint[:12]}); pass the file of the first"
                 )
-            fresh = create_method(self.method, vit, self._settings())
+            fresh = create_method(self.method, vit, self.method_settings())
             self._enter(ModelState.from_files(fresh, about, stored.tensors))
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelError(
@@ -516,65 +360,16 @@ class ContinualClassifier:
 
     # --- parameters -----------------------------------------------------------------------------
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, as given."""
-        return {name: getattr(self, name) for name in PARAMETERS}
-
     def set_params(self: C, **params: Any) -> C:
-        """Change arguments; those that what was learnt depends on only before anything was."""
-        for name in params:
-            if name not in PARAMETERS:
-                raise ConfigError(f"no parameter {name!r}; there are {', '.join(PARAMETERS)}")
-            if name in STRUCTURAL_PARAMETERS and self._state is not None:
-                raise ConfigError(
-                    f"{name} cannot change after something was learnt; make a new classifier"
-                )
-        before = self.get_params()
-        try:
-            for name, value in params.items():
-                setattr(self, name, value)
-            self._check()
-        except ConfigError:
-            for name, value in before.items():
-                setattr(self, name, value)
-            raise
+        """Change parameters; those that what was learnt depends on only before anything was."""
+        super().set_params(**params)
         if self._state is None:
-            self._vit = None
+            self._vit = None  # another backbone may have been asked for
         return self
 
-    def _check(self) -> None:
-        cls = method_class(self.method)
-        from_mapping(cls.Config, self._settings(), where=f"method {self.method}")
-        self._training(1)
-        check(
-            self.transform in RECIPES,
-            f"transform {self.transform!r} is not one of {', '.join(RECIPES)}",
-        )
-        check(
-            self.normalization in ("auto", *NORMALIZATIONS),
-            f"normalization {self.normalization!r} is not auto or one of "
-            f"{', '.join(NORMALIZATIONS)}",
-        )
-        check(0 <= self.hold_out < 1, f"hold_out {self.hold_out} must be in [0, 1)")
-        check(0 < self.accept <= 1, f"accept {self.accept} must be in (0, 1]")
-        check(self.keep_held_out >= 0, f"keep_held_out {self.keep_held_out} must be 0 or more")
-
-    def _settings(self) -> dict[str, Any]:
-        return {**self._defaults.settings, **(self.settings or {})}
-
     @property
-    def _defaults(self) -> ClassifierDefaults:
-        return method_class(self.method).classifier_defaults
-
-    def _training(self, photos: int) -> TrainingConfig:
-        """For a batch of so many photos to train on."""
-        usual = {
-            "precision": self.precision,
-            "epochs": epochs_for(photos),
-            **self._defaults.training,
-        }
-        given = {**usual, **(self.training or {})}
-        return from_mapping(TrainingConfig, given, where="training")
+    def _is_fixed(self) -> bool:
+        return self._state is not None
 
     def _load(self) -> FrozenViT:
         if self._vit is None:
@@ -596,36 +391,6 @@ class ContinualClassifier:
         return normalization_of(self._load().name)
 
 
-PARAMETERS = tuple(
-    name for name in ContinualClassifier.__init__.__annotations__ if name != "return"
-)
-"""Names of the constructor's arguments."""
-
-
-def epochs_for(photos: int) -> int:
-    """Passes over a batch of so many photos: six over up to 500, two over 1500 and more.
-
-    More of them fit a small batch's prompt to its photos rather than to its classes, and are not
-    worth their time on a large one.
-    """
-    return min(6, max(2, 3000 // max(photos, 1)))
-
-
-def normalization_of(backbone: str) -> str:
-    """The name of the normalisation that a backbone's weights were trained with.
-
-    From the embedded backbone's description or timm's; inception's, that of most ViTs, where
-    neither says.
-    """
-    if backbone in embedded.EMBEDDED:
-        return embedded.EMBEDDED[backbone].normalization
-    about = timm.get_pretrained_cfg(backbone, allow_unregistered=True)
-    for name, (mean, std) in NORMALIZATIONS.items():
-        if about is not None and (tuple(about.mean), tuple(about.std)) == (mean, std):
-            return name
-    return "inception"
-
-
 @dataclass(frozen=True)
 class _Answers:
     """What is needed of the responses to all photos, on the CPU; see `Response`."""
@@ -633,11 +398,6 @@ class _Answers:
     logits: Tensor
     query: Tensor | None
     task: Tensor | None
-
-
-def _copy_of(method: Method) -> Method:
-    """A method of its own to go on with, on the same backbone."""
-    return copy.deepcopy(method, {id(method.backbone): method.backbone})
 
 
 def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:

@@ -11,7 +11,7 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from cprompt import __version__
-from cprompt.classifier import calibration, photo_sources
+from cprompt.classifier import calibration
 from cprompt.classifier.classifier import ContinualClassifier
-from cprompt.classifier.photo_sources import UNKNOWN
-from cprompt.data.pipeline.views import Preparation, take
+from cprompt.classifier.photo_sources import UNKNOWN, as_photos
+from cprompt.classifier.photos import DETAIL, PhotoLike, decode
+from cprompt.data.pipeline.views import Preparation, apply_views
 from cprompt.errors import ConfigError, ModelError
 from cprompt.files import write_bytes
 from cprompt.methods.base import Method
@@ -92,7 +93,7 @@ def export_onnx(
     onnx.checker.check_model(proto, full_check=True)
     written = proto.SerializeToString()
 
-    photos = _levels(photo_sources.images(check), preparation)
+    photos = _levels(as_photos(check), preparation)
     levels = torch.cat([_random_levels(preparation.size), photos])
     difference = _difference(_session(runtime, written), classifier, method, levels)
     write_bytes(path, written)
@@ -253,7 +254,7 @@ def _preprocessing(preparation: Preparation) -> dict[str, Any]:
     size = preparation.size
     (view,) = preparation.test_views(np.array([[size, size]], dtype=np.int64))
     return {
-        "shrink_above": photo_sources.DETAIL * size,
+        "shrink_above": DETAIL * size,
         "resize": "square" if preparation.recipe.squeeze else "short_side",
         "resize_to": int(view.resized[0, 0]),
         "crop": size,
@@ -285,14 +286,14 @@ def _random_levels(size: int) -> Tensor:
     return torch.randint(0, 256, (_IMAGES, size, size, 3), generator=rng, dtype=torch.uint8)
 
 
-def _levels(photos: photo_sources.Photos, preparation: Preparation) -> Tensor:
+def _levels(photos: Sequence[PhotoLike], preparation: Preparation) -> Tensor:
     """The test views of photos: uint8 (n, size, size, 3)."""
     size = preparation.size
-    pictures = photos.pixels(size)
+    images = decode(photos, size)
     views = [torch.zeros(0, size, size, 3, dtype=torch.uint8)]
-    for i in range(len(pictures)):
-        shape = np.array([pictures[i].shape[:2]], dtype=np.int64)
-        view = take(pictures[i], preparation.test_views(shape), 0)
+    for i in range(len(images)):
+        shape = np.array([images[i].shape[:2]], dtype=np.int64)
+        view = apply_views(images[i], preparation.test_views(shape), 0)
         views.append(torch.from_numpy(view[None].copy()))
     return torch.cat(views)
 

@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from cprompt.cli import app
 from cprompt.cli.arguments import TakesSettings, parse_settings
-from cprompt.data.doctor import PerClass, Report, examine
+from cprompt.data.doctor import Diagnosis, PerClass, diagnose
 from cprompt.errors import ConfigError
 
 SHOWN = 10
@@ -42,40 +42,43 @@ def doctor(
     console = Console()
     with Progress(console=console, transient=True) as bars:
         bar = bars.add_task("decoding", total=None)
-        report = examine(
+        diagnosis = diagnose(
             dataset,
             path,
             workers=workers,
             progress=lambda done, total: bars.update(bar, completed=done, total=total),
             **options,
         )
-    _print(console, report, None if all_files else SHOWN)
-    if not report.ok:
+    _print(console, diagnosis, None if all_files else SHOWN)
+    if not diagnosis.ok:
         raise typer.Exit(1)
 
 
-def _print(console: Console, report: Report, show: int | None) -> None:
+def _print(console: Console, diagnosis: Diagnosis, show: int | None) -> None:
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    if report.counts is not None:
-        c = report.counts
+    if diagnosis.counts is not None:
+        c = diagnosis.counts
         say(
-            f"{escape(report.dataset)}: {c.train:,} train, {c.test:,} test images, "
+            f"{escape(diagnosis.dataset)}: {c.train:,} train, {c.test:,} test images, "
             f"{c.classes} classes"
         )
-    for part, per_class in (("train", report.train_per_class), ("test", report.test_per_class)):
+    for part, per_class in (
+        ("train", diagnosis.train_per_class),
+        ("test", diagnosis.test_per_class),
+    ):
         if per_class is not None:
             say(f"{part} images per class: {_spread(per_class)}")
-    for problem in report.problems:
+    for problem in diagnosis.problems:
         colour = "red" if problem.severity == "error" else "yellow"
-        say(f"[bold {colour}]{problem.severity}:[/] {escape(problem.what)}")
-        for file in problem.files[:show]:
-            say(f"    {escape(file)}")
-        if show is not None and len(problem.files) > show:
-            say(f"    and {len(problem.files) - show} more; --all names them")
-        say(f"  remedy: {escape(problem.remedy)}")
-    if not report.problems:
+        say(f"[bold {colour}]{problem.severity}:[/] {escape(problem.message)}")
+        for finding in problem.findings[:show]:
+            say(f"    {escape(finding)}")
+        if show is not None and len(problem.findings) > show:
+            say(f"    and {len(problem.findings) - show} more; --all names them")
+        say(f"  remedy: {escape(problem.hint)}")
+    if not diagnosis.problems:
         say("[bold green]nothing wrong found[/]")
 
 

@@ -17,7 +17,7 @@ _PORTABLE = {".ppm", ".pgm", ".pbm", ".pnm"}
 IMAGE_SUFFIXES = frozenset(
     _JPEG | _PORTABLE | {".png", ".apng", ".gif", ".bmp", ".webp", ".tif", ".tiff"}
 )
-"""File name endings, in lower case, that `list_images` takes for images."""
+"""File name endings, in lower case, that `list_images` reads as images."""
 
 MAX_PIXELS = 178_000_000
 """Largest image that is read, in pixels: just below the size that Pillow itself refuses."""
@@ -64,8 +64,8 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
 
     The EXIF rotation is applied, transparency is laid on white, and an animation gives its first
     frame. 16-bit grey is divided by 257, so that 65535 becomes 255. Wider integers and floats
-    carry no range of their own: the smallest of 0..1 (floats only), 0..255 and 0..65535 that holds
-    every value is taken for it, otherwise the image's own minimum and maximum.
+    have no range of their own: it is the smallest of 0..1 (floats only), 0..255 and 0..65535 that
+    holds every value, otherwise the image's own minimum and maximum.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
@@ -105,8 +105,8 @@ def damaged(name: str, error: Exception) -> DataError:
 def upright_rgb(image: Image.Image) -> Image.Image:
     """A loaded image of any mode as upright 8-bit RGB, without its metadata.
 
-    The one place that turns an image as its EXIF orientation says. The result carries no tag, so
-    nothing can turn it a second time; an image that arrives without a tag is not turned.
+    The one place that rotates an image by its EXIF orientation. The result has no orientation tag,
+    so a second call changes nothing. The image given is left as it is.
     """
     rgb, turn = _as_rgb(image), _UPRIGHT.get(_orientation(image))
     turned = rgb if turn is None else rgb.transpose(turn)
@@ -148,21 +148,26 @@ def subfolders(folder: Path) -> list[Path]:
 
 def _raise_unlistable(error: OSError) -> NoReturn:
     raise DataError(
-        f"{error.filename} cannot be listed ({error.strerror}); "
-        "check its permissions and the disk it is on"
+        f"cannot be listed ({error.strerror})",
+        file=error.filename,
+        hint="check its permissions and the disk it is on",
     ) from error
 
 
 def require_folder(folder: Path) -> None:
     """Raise a DataError unless `folder` is a folder."""
     if folder.is_file():
-        raise DataError(f"{folder} is a file; unpack it and name the folder instead")
+        raise DataError(
+            "is a file, not a folder", file=folder, hint="unpack it and name the folder instead"
+        )
     if not folder.is_dir():
-        raise DataError(f"{folder} does not exist; check the path, or copy the dataset there")
+        raise DataError(
+            "does not exist", file=folder, hint="check the path, or copy the dataset there"
+        )
 
 
 def is_listed(name: str) -> bool:
-    """Whether a file or folder of that name is looked at, rather than skipped as hidden."""
+    """Whether a file or folder of that name is read, not skipped as hidden."""
     return not name.startswith(".") and name.lower() not in _SKIPPED_NAMES
 
 

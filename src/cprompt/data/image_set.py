@@ -1,4 +1,4 @@
-"""What a dataset is: images, labels and class names. Tasks are not known here."""
+"""What a dataset is: images, labels and class names. Nothing here knows about tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from cprompt.errors import DataError, some
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Labelled images, either files on disk or one array of shape (N, H, W, 3), uint8."""
+    """Labelled images, not decoded: files on disk, or one array (N, H, W, 3) of uint8.
+
+    `labels` (N,) are places in `classes`.
+
+    >>> grey = ImageSet(np.zeros((3, 8, 8, 3), np.uint8), np.array([0, 1, 1]), ("cat", "dog"))
+    >>> grey.per_class().tolist()
+    [1, 2]
+    """
 
     images: Sequence[Path] | NDArray[np.uint8]
     labels: NDArray[np.int64]
@@ -35,7 +42,7 @@ class ImageSet:
         return len(self.labels)
 
     def load(self, index: int) -> Image.Image:
-        """The image as 8-bit RGB, upright; a file that cannot be read is named in the error."""
+        """The image as upright 8-bit RGB; a DataError names a file that cannot be read."""
         image = self.images[index]
         return read_image(image) if isinstance(image, Path) else Image.fromarray(image)
 
@@ -64,12 +71,13 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if self.train.classes != self.test.classes:
-            raise DataError(f"{self.name}: train and test name different classes")
+            raise DataError("train and test name different classes", file=self.name)
         missing = [c for c, n in zip(self.classes, self.train.per_class(), strict=True) if n == 0]
         if missing:
             raise DataError(
-                f"{self.name}: no training image for {some(missing)}; "
-                "add images, or remove the class from the test part too"
+                f"no training image for {some(missing)}",
+                file=self.name,
+                hint="add images, or remove the class from the test part too",
             )
 
     @property
@@ -90,12 +98,13 @@ class Dataset:
         for label, count in enumerate(self.train.per_class()):
             if count < 2:
                 raise DataError(
-                    f"{self.name}: class {self.classes[label]!r} has {count} training image; "
-                    "two are needed to hold one out for validation"
+                    f"class {self.classes[label]!r} has {count} training image, but two are "
+                    "needed to hold one out for validation",
+                    file=self.name,
                 )
             members = np.flatnonzero(self.train.labels == label)
-            take = min(max(1, round(fraction * count)), count - 1)
-            held_out[rng.permutation(members)[:take]] = True
+            n_held_out = min(max(1, round(fraction * count)), count - 1)
+            held_out[rng.permutation(members)[:n_held_out]] = True
         return Dataset(
             self.name,
             train=self.train.subset(np.flatnonzero(~held_out)),

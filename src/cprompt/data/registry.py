@@ -1,18 +1,24 @@
-"""Datasets by name."""
+"""Datasets by name: built in, from installed packages, or registered by a plugin.
+
+Names can be listed without importing a dataset's module; that happens when it is loaded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cprompt.data.datasets import cifar100, domainnet, folder, imagenet_r, shapes, stanford_cars
-from cprompt.data.image_set import Dataset, ImageSet
+from cprompt import plugins
 from cprompt.errors import ConfigError
-from cprompt.settings import keywords
+from cprompt.settings import keywords, suggest
 
-__all__ = ["DATASETS", "Counts", "Dataset", "DatasetInfo", "ImageSet", "load_dataset"]
+if TYPE_CHECKING:
+    from cprompt.data.image_set import Dataset
 
 
 class Counts(NamedTuple):
@@ -27,18 +33,27 @@ class Counts(NamedTuple):
 class DatasetInfo:
     """A dataset that can be asked for by name.
 
-    `options` says what each keyword of `load` means. `expected` is what a complete copy has, and
-    holds for a loaded dataset that is called `name`; variants that results cannot be compared for
-    are called otherwise. `needs_root` is false for one that reads nothing from disk.
+    `load` is called with the folder of the images and the options as keywords. As text,
+    "package.module:function", it is imported when first needed. `layout` says which files the
+    folder must hold, `options` what each keyword means. `expected` is what a complete copy has; it
+    applies to a loaded dataset that is called `name`, so variants whose results cannot be compared
+    are called something else. `needs_root` is false for a dataset that reads nothing from disk.
     """
 
     name: str
-    load: Callable[..., Dataset]
+    load: Callable[..., Dataset] | str
     summary: str
     layout: str
     options: Mapping[str, str]
     expected: Counts | None = None
     needs_root: bool = True
+
+    def loader(self) -> Callable[..., Dataset]:
+        """The function that loads the dataset, imported if need be."""
+        if isinstance(self.load, str):
+            function: Callable[..., Dataset] = pkgutil.resolve_name(self.load)
+            return function
+        return self.load
 
 
 _SEED = "draws the split"
@@ -48,16 +63,16 @@ _LISTS = {
 }
 _MISSING = {"missing": '"skip" goes on without listed images that are not on disk'}
 
-_ALL = (
+_BUILT_IN = (
     DatasetInfo(
         "shapes",
-        shapes.load,
+        "cprompt.data.datasets.shapes:load",
         "coloured, textured shapes, drawn on the spot",
         "nothing is read from disk",
         {
             "classes": "how many classes",
-            "train_per_class": "training images of each class",
-            "test_per_class": "test images of each class",
+            "train_per_class": "training images per class",
+            "test_per_class": "test images per class",
             "size": "side of an image, in pixels",
             "seed": "draws the images",
             "difficulty": "how much the images of a class vary",
@@ -66,8 +81,8 @@ _ALL = (
     ),
     DatasetInfo(
         "folder",
-        folder.load,
-        "your own images, a folder for each class",
+        "cprompt.data.datasets.folder:load",
+        "your own images, a folder per class",
         "CLASS/…\nor train/CLASS/… and test/CLASS/… (val, valid or validation if there is no test)",
         {
             "classes": "class names in the order of their labels (otherwise sorted)",
@@ -77,7 +92,7 @@ _ALL = (
     ),
     DatasetInfo(
         "cifar100",
-        cifar100.load,
+        "cprompt.data.datasets.cifar100:load",
         "CIFAR-100: 60,000 images of 32×32 in 100 classes",
         "cifar-100-binary/train.bin and cifar-100-binary/test.bin (the binary version)\n"
         "or train/CLASS/*.png and test/CLASS/*.png",
@@ -86,7 +101,7 @@ _ALL = (
     ),
     DatasetInfo(
         "imagenet_r",
-        imagenet_r.load,
+        "cprompt.data.datasets.imagenet_r:load",
         "ImageNet-R: 30,000 renditions of 200 ImageNet classes, CODA-Prompt's split",
         "imagenet-r/WNID/*.jpg, with coda_train.txt and coda_test.txt\n"
         "or imagenet-r_train.yaml and imagenet-r_test.yaml",
@@ -100,20 +115,20 @@ _ALL = (
     ),
     DatasetInfo(
         "stanford_cars",
-        stanford_cars.load,
+        "cprompt.data.datasets.stanford_cars:load",
         "Stanford Cars: 16,185 images of 196 models of car",
         "car_ims/*.jpg and cars_annos.mat\n"
         "or cars_train/*.jpg, cars_test/*.jpg and devkit/*.mat\n"
         "or train/CLASS/*.jpg and test/CLASS/*.jpg",
         {
-            "class_list": "file with a class name a line, in the order of the official labels",
+            "class_list": "file with one class name per line, in the order of the official labels",
             **_MISSING,
         },
         Counts(8_144, 8_041, 196),
     ),
     DatasetInfo(
         "domainnet",
-        domainnet.load,
+        "cprompt.data.datasets.domainnet:load",
         "DomainNet-200: 67,982 images of 200 classes, each from one of six domains",
         "DOMAIN/CLASS/*.jpg for clipart, infograph, painting, quickdraw, real and sketch",
         {
@@ -126,20 +141,103 @@ _ALL = (
     ),
 )
 
-DATASETS: dict[str, DatasetInfo] = {info.name: info for info in _ALL}
+
+class DatasetRegistry(Mapping[str, DatasetInfo]):
+    """Datasets by name; one of an installed package is imported when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._infos = {info.name: info for info in _BUILT_IN}
+        self._offers: defaultdict[str, list[EntryPoint]] = defaultdict(list)
+        for entry in entry_points(group=plugins.DATASETS_GROUP):
+            self._offers[entry.name].append(entry)
+
+    def __getitem__(self, name: str) -> DatasetInfo:
+        offers = self._offers.get(name, [])
+        others = [plugins.provider(entry) for entry in offers]
+        if name in self._infos and others:
+            raise _clash(name, ["cprompt", *others])
+        if len(others) > 1:
+            raise _clash(name, others)
+        if name not in self._infos and offers:
+            return _offered(offers[0])
+        return self._infos[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._infos, **self._offers})
+
+    def __len__(self) -> int:
+        return len({**self._infos, **self._offers})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._infos or name in self._offers
+
+    def info(self, name: str) -> DatasetInfo:
+        """What is known of a dataset without importing it, for lists; never fails on a plugin."""
+        if name in self._infos:
+            return self._infos[name]
+        entry = self._offers[name][0]
+        return DatasetInfo(name, entry.value, f"from {plugins.provider(entry)}", "", {})
+
+    def add(self, info: DatasetInfo) -> None:
+        """Take in a dataset; its name must be new."""
+        if info.name in self:
+            others = ", ".join(map(plugins.provider, self._offers.get(info.name, [])))
+            raise ConfigError(
+                f"two datasets are called {info.name!r}{others and ', one from '}{others}",
+                hint="register it under another name",
+            )
+        self._infos[info.name] = info
+
+
+def _offered(entry: EntryPoint) -> DatasetInfo:
+    """The dataset that an installed package offers."""
+    found = plugins.load(entry)
+    if not isinstance(found, DatasetInfo) or found.name != entry.name:
+        what = f"{found.name!r}" if isinstance(found, DatasetInfo) else type(found).__name__
+        raise ConfigError(
+            f"{entry.name!r} of {plugins.provider(entry)} is {what}",
+            hint=f"{entry.value} must be a DatasetInfo called {entry.name!r}",
+        )
+    return found
+
+
+def _clash(name: str, providers: list[str]) -> ConfigError:
+    return ConfigError(
+        f"{' and '.join(providers)} all have a dataset called {name!r}",
+        hint="uninstall all but one of them",
+    )
+
+
+DATASETS = DatasetRegistry()
 """Every dataset, by name."""
 
 
+def register_dataset(info: DatasetInfo) -> DatasetInfo:
+    """Make a dataset known by its name; a module named by `--plugin` calls this."""
+    DATASETS.add(info)
+    return info
+
+
 def load_dataset(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
-    """The dataset called `name`, from the folder `root`; `options` are those of its `load`."""
-    info = DATASETS.get(name)
-    if info is None:
-        raise ConfigError(f"no dataset {name!r}; there are {', '.join(DATASETS)}")
+    """The dataset called `name`, from the folder `root`; `options` are those of its loader.
+
+    >>> load_dataset("shapes", classes=2, train_per_class=3, test_per_class=1, size=16).classes
+    ('disc', 'five-point star')
+    """
+    if name not in DATASETS:
+        raise ConfigError(
+            f"no dataset is called {name!r}{suggest(name, list(DATASETS))}",
+            hint="a dataset in a file of your own needs --plugin MODULE",
+        )
+    info = DATASETS[name]
     for option in options:
         if option not in info.options:
             known = f"it has {', '.join(info.options)}" if info.options else "it has none"
-            raise ConfigError(f"dataset {name!r} has no option {option!r}; {known}")
+            raise ConfigError(f"dataset {name!r} has no option {option!r}", hint=known)
     if root is None and info.needs_root:
-        raise ConfigError(f"dataset {name!r} needs the folder of its images: pass --data FOLDER")
-    checked = keywords(info.load, options, name)
-    return info.load(None if root is None else Path(root).expanduser(), **checked)
+        raise ConfigError(
+            f"dataset {name!r} needs the folder of its images", hint="pass --data FOLDER"
+        )
+    load = info.loader()
+    checked = keywords(load, options, name)
+    return load(None if root is None else Path(root).expanduser(), **checked)

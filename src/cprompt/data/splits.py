@@ -18,7 +18,7 @@ Listed = list[tuple[Path, int]]
 """Image files with their labels."""
 
 Missing = Literal["error", "skip"]
-"""What to do about images that a list names and the disk does not have."""
+"""What to do about listed images that are not on disk."""
 
 
 class MissingImagesError(DataError):
@@ -28,9 +28,10 @@ class MissingImagesError(DataError):
         self.files = tuple(files)
         shown = ", ".join(str(f) for f in files[:3])
         super().__init__(
-            f"{name}: {len(files)} listed image{'s are' if len(files) > 1 else ' is'} missing: "
-            f"{shown}{', …' if len(files) > 3 else ''}; complete the copy, or pass "
-            'missing="skip" to go on without'
+            f"{len(files)} listed image{'s are' if len(files) > 1 else ' is'} missing: "
+            f"{shown}{', …' if len(files) > 3 else ''}",
+            file=name,
+            hint='complete the copy, or pass missing="skip" to go on without',
         )
 
 
@@ -61,8 +62,9 @@ def listed_dataset(
     shared = {key for key, _ in lists[0][1]} & {key for key, _ in lists[1][1]}
     if shared:
         raise DataError(
-            f"{name}: {len(shared)} images are in both {train_list} and {test_list}, "
-            f"such as {min(shared)}; an image may be in one list only"
+            f"{len(shared)} images are in both {train_list} and {test_list}, such as {min(shared)}",
+            file=name,
+            hint="an image may be in one list only",
         )
     classes = _class_names(lists)
     train, test = ([(folder / key, label) for key, label in rows] for _, rows in lists)
@@ -80,9 +82,13 @@ def named_lists(
     if train is None and test is None:
         return None
     if split != choices[0]:
-        raise ConfigError(f"split={split!r} reads no lists; leave out split_train and split_test")
+        raise ConfigError(
+            f"split={split!r} reads no lists", hint="leave out split_train and split_test"
+        )
     if train is None or test is None:
-        raise ConfigError("split_train and split_test go together: name both list files, or none")
+        raise ConfigError(
+            "split_train and split_test go together", hint="name both list files, or none"
+        )
     return Path(train).expanduser(), Path(test).expanduser()
 
 
@@ -91,7 +97,7 @@ def on_disk(
 ) -> tuple[Listed, Listed]:
     """The two parts without the images that are not on disk, if `missing` says to skip them.
 
-    Otherwise the missing images of both parts make one MissingPicturesError.
+    Otherwise the missing images of both parts make one MissingImagesError.
     """
     check_choice("missing", missing, ("error", "skip"))
     absent = {path for path, _ in train + test if not path.is_file()}
@@ -100,8 +106,10 @@ def on_disk(
     train, test = ([row for row in part if row[0] not in absent] for part in (train, test))
     if not train:
         raise DataError(
-            f"{name}: not one of the listed training images is on disk, not even "
-            f"{min(absent, default='one')}; check that the folder is the right one"
+            "not one of the listed training images is on disk, not even "
+            f"{min(absent, default='one')}",
+            file=name,
+            hint="check that the folder is the right one",
         )
     return train, test
 
@@ -115,22 +123,24 @@ def read_list(file: Path, depth: int) -> list[tuple[str, int]]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise DataError(f"split list {file} does not exist; check the path") from error
+        raise DataError(
+            "the split list does not exist", file=file, hint="check the path"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"split list {file} cannot be read ({error})") from error
+        raise DataError(f"the split list cannot be read ({error})", file=file) from error
     is_yaml = file.suffix.lower() in {".yaml", ".yml"}
     rows = _yaml_rows(file, text) if is_yaml else _text_rows(file, text)
     if not rows:
-        raise DataError(f"split list {file} is empty; copy it again")
+        raise DataError("the split list is empty", file=file, hint="copy it again")
     found = []
     for where, path, label in rows:
         parts = PurePosixPath(path.replace("\\", "/")).parts
         if len(parts) < depth or ".." in parts[-depth:]:
             raise DataError(
-                f"{where}: {path!r} should end in {'/'.join(['folder'] * (depth - 1))}/file"
+                f"{path!r} should end in {'/'.join(['folder'] * (depth - 1))}/file", file=where
             )
         if label < 0:
-            raise DataError(f"{where}: label {label} is negative; labels count from 0")
+            raise DataError(f"label {label} is negative; labels count from 0", file=where)
         found.append(("/".join(parts[-depth:]), label))
     return found
 
@@ -138,12 +148,12 @@ def read_list(file: Path, depth: int) -> list[tuple[str, int]]:
 def split_classes(
     images: Mapping[str, Sequence[Path]], root: Path, fraction: float, seed: int
 ) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """The images of each class for training and for testing, `fraction` of them, by `seed`.
+    """Split the images of each class: `fraction` of them are for testing, the rest for training.
 
-    Those of a class are ranked by a hash of the seed and their path below `root`, and the first
-    ones are for testing: other classes have no influence, and images added later rarely move an
-    earlier one to the other side. Of two or more at least one goes to each side; a single one is
-    for training.
+    Images of a class are ranked by a hash of the seed and their path below `root`, and the first
+    are for testing. So other classes have no influence, and images added later rarely move an
+    earlier one to the other side. Of two or more images at least one goes to each side; a single
+    image is for training.
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
         raise ConfigError(f"test fraction {fraction!r} is not a number between 0 and 1")
@@ -155,8 +165,8 @@ def split_classes(
     train: dict[str, list[Path]] = {}
     test: dict[str, list[Path]] = {}
     for name, paths in images.items():
-        take = min(max(1, round(fraction * len(paths))), len(paths) - 1)
-        held_out = set(sorted(paths, key=rank)[: max(take, 0)])
+        n_held_out = min(max(1, round(fraction * len(paths))), len(paths) - 1)
+        held_out = set(sorted(paths, key=rank)[: max(n_held_out, 0)])
         train[name] = [p for p in paths if p not in held_out]
         test[name] = [p for p in paths if p in held_out]
     return train, test
@@ -176,7 +186,7 @@ def _text_rows(file: Path, text: str) -> list[tuple[str, str, int]]:
             continue
         path, _, label = line.strip().replace("\t", " ").rpartition(" ")
         if not path or not label.isdecimal():
-            raise DataError(f"{file}, line {number}: {line.strip()!r} is not 'path label'")
+            raise DataError(f"{line.strip()!r} is not 'path label'", file=f"{file}, line {number}")
         rows.append((f"{file}, line {number}", path.strip(), int(label)))
     return rows
 
@@ -187,26 +197,32 @@ def _yaml_rows(file: Path, text: str) -> list[tuple[str, str, int]]:
     try:
         content = yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
-        raise DataError(f"split list {file} is not valid YAML ({error}); copy it again") from error
+        raise DataError(
+            f"the split list is not valid YAML ({error})", file=file, hint="copy it again"
+        ) from error
     paths, labels = (
         content.get(key) if isinstance(content, dict) else None for key in ("data", "targets")
     )
     if not isinstance(paths, list) or not isinstance(labels, list):
-        raise DataError(f"split list {file} should have two lists, `data` and `targets`")
+        raise DataError("the split list should have two lists, `data` and `targets`", file=file)
     if len(paths) != len(labels):
         raise DataError(
-            f"split list {file} has {len(paths)} entries in `data` but {len(labels)} in `targets`"
+            f"the split list has {len(paths)} entries in `data` but {len(labels)} in `targets`",
+            file=file,
         )
     rows = []
     for number, (path, label) in enumerate(zip(paths, labels, strict=True), start=1):
         if not isinstance(path, str) or not isinstance(label, int):
-            raise DataError(f"{file}, entry {number}: {path!r} with label {label!r} makes no sense")
+            raise DataError(
+                f"{path!r} with label {label!r} is not a path with a whole number",
+                file=f"{file}, entry {number}",
+            )
         rows.append((f"{file}, entry {number}", path, label))
     return rows
 
 
 def _class_names(lists: Sequence[tuple[Path, Sequence[tuple[str, int]]]]) -> tuple[str, ...]:
-    """The class folder of each label, 0, 1, …; one to one, and none left out."""
+    """The class folder of each label 0, 1, …; one per label, without gaps."""
     names: dict[int, str] = {}
     labels: dict[str, int] = {}
     for file, rows in lists:
@@ -214,15 +230,17 @@ def _class_names(lists: Sequence[tuple[Path, Sequence[tuple[str, int]]]]) -> tup
             name = key.rpartition("/")[0]
             if names.setdefault(label, name) != name or labels.setdefault(name, label) != label:
                 raise DataError(
-                    f"{file}: {key} has label {label}, but label {label} is for "
-                    f"{names[label]!r} and {name!r} has label {labels.get(name, label)}; "
-                    "the two lists must agree, with one label for each class"
+                    f"{key} has label {label}, but label {label} is for "
+                    f"{names[label]!r} and {name!r} has label {labels.get(name, label)}",
+                    file=file,
+                    hint="the two lists must agree, with one label per class",
                 )
     absent = sorted(set(range(max(names) + 1)) - set(names))
     if absent:
         raise DataError(
-            f"{' and '.join(str(file) for file, _ in lists)} have no image with label "
-            f"{absent[0]} ({len(absent)} labels below {max(names)} are missing); "
-            "labels must count 0, 1, 2, …"
+            f"no image with label {absent[0]} ({len(absent)} labels below {max(names)} are "
+            "missing)",
+            file=" and ".join(str(file) for file, _ in lists),
+            hint="labels must count 0, 1, 2, …",
         )
     return tuple(names[label] for label in range(len(names)))

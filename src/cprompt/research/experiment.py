@@ -8,9 +8,9 @@ import torch
 
 from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.data.pipeline import views
-from cprompt.data.pipeline.cache import open_pixels
+from cprompt.data.pipeline.cache import open_images
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
 from cprompt.device import pick_device
 from cprompt.errors import CheckpointError, DataError
 from cprompt.methods.base import Method, create_method
@@ -167,15 +167,15 @@ class Experiment:
             "backbone": sum(p.numel() for p in method.backbone.parameters()),
         }
 
-    def _open(self, images: ImageSet) -> Pixels:
-        return open_pixels(images, self.config.cache, self.observer.decoded)
+    def _open(self, images: ImageSet) -> DecodedImages:
+        return open_images(images, self.config.cache, self.observer.decoded)
 
     def _batches(
-        self, pixels: Pixels, images: ImageSet, batch_size: int, seed: int | None = None
+        self, decoded: DecodedImages, images: ImageSet, batch_size: int, seed: int | None = None
     ) -> BatchLoader:
         """Augmented, shuffled batches with a seed; test views in order without."""
         return BatchLoader(
-            pixels,
+            decoded,
             self.stream.targets(images.labels),
             self.preparation,
             batch_size,

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from PIL import Image, UnidentifiedImageError
 
-from cprompt.classifier.photo_sources import MAX_ASPECT
+from cprompt.classifier.photos import MAX_ASPECT
 from cprompt.data.image_files import FORMATS, decode_image
 from cprompt.errors import DataError
 from cprompt.serve.config import Limits

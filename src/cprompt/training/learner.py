@@ -309,7 +309,7 @@ class _TestViews:
 
     def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
         learner = self.learner
-        for images, targets in self.train.plain():
+        for images, targets in self.train.unaugmented():
             with torch.no_grad():
                 embedded = learner.method.embed(images, learner.training.precision)
             yield embedded, targets

@@ -107,7 +107,7 @@ def test_too_few_categories_or_a_missing_domain_are_refused(
     tmp_path: Path, six_domains: Path, touch: Touch
 ) -> None:
     (six_domains / "real").rename(six_domains / "unreal")
-    with pytest.raises(DataError, match="real does not exist"):
+    with pytest.raises(DataError, match="real: does not exist"):
         load(six_domains, split="rule")
     small = "small/"
     touch(*(f"{small}{domain}/cat/1.jpg" for domain in DOMAINS))

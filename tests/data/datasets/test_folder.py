@@ -108,10 +108,10 @@ def test_a_class_without_test_images_is_allowed(tmp_path: Path, touch: Touch) ->
 
 
 def test_a_missing_folder_or_an_archive_is_named(tmp_path: Path, touch: Touch) -> None:
-    with pytest.raises(DataError, match="gone does not exist"):
+    with pytest.raises(DataError, match="gone: does not exist"):
         load(tmp_path / "gone")
     (tmp_path / "photos.zip").touch()
-    with pytest.raises(DataError, match=r"photos\.zip is a file; unpack it"):
+    with pytest.raises(DataError, match=r"photos\.zip: is a file, not a folder; unpack it"):
         load(tmp_path / "photos.zip")
 
 
@@ -148,5 +148,5 @@ def test_an_empty_class_folder_is_named(tmp_path: Path, touch: Touch) -> None:
 
 def test_a_class_of_the_test_part_alone_is_named(tmp_path: Path, touch: Touch) -> None:
     touch("train/a/1.jpg", "test/a/2.jpg", "test/z/1.jpg")
-    with pytest.raises(DataError, match=r"test has class 'z', which .*train lacks"):
+    with pytest.raises(DataError, match=r"test: has class 'z', which .*train lacks"):
         load(tmp_path)

@@ -91,7 +91,7 @@ def test_images_without_annotations_are_refused_with_what_to_get(
     tmp_path: Path, touch: Touch
 ) -> None:
     touch("car_ims/000001.jpg")
-    with pytest.raises(DataError, match=r"cars_annos\.mat does not exist"):
+    with pytest.raises(DataError, match=r"cars_annos\.mat: does not exist"):
         load(tmp_path)
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_or_foreign_annotation_file_is_named(tmp_path: Path, touch: To
     touch("car_ims/000001.jpg")
     file = tmp_path / "cars_annos.mat"
     file.write_bytes(b"no matlab" * 50)
-    with pytest.raises(DataError, match=r"cars_annos\.mat is damaged or no MATLAB file"):
+    with pytest.raises(DataError, match=r"cars_annos\.mat: is damaged or not a MATLAB file"):
         load(tmp_path)
     savemat(file, {"class_names": cell(NAMES)})
     with pytest.raises(DataError, match="struct array `annotations` with the fields relative_im"):
@@ -152,7 +152,7 @@ def test_a_missing_devkit_file_is_named_with_why_it_is_needed(
 ) -> None:
     two_folders(tmp_path, touch, "devkit")
     (tmp_path / "devkit" / name).unlink()
-    with pytest.raises(DataError, match=rf"{name} does not exist\. .*00001\.jpg.*car_ims\.tgz"):
+    with pytest.raises(DataError, match=rf"{name}: does not exist\. .*00001\.jpg.*car_ims\.tgz"):
         load(tmp_path)
 
 
@@ -223,7 +223,7 @@ def test_a_class_list_that_does_not_fit_is_refused(
 
 def test_a_missing_class_list_is_named(tmp_path: Path, touch: Touch) -> None:
     class_folders(touch)
-    with pytest.raises(DataError, match=r"class_list .*gone\.txt cannot be read"):
+    with pytest.raises(DataError, match=r"gone\.txt: the class_list cannot be read"):
         load(tmp_path, class_list=tmp_path / "gone.txt")
 
 

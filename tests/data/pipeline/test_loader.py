@@ -1,4 +1,3 @@
-import hashlib
 import sys
 import threading
 from pathlib import Path
@@ -11,36 +10,36 @@ from PIL import Image
 from torch import Tensor
 
 from cprompt.data.image_set import ImageSet
-from cprompt.data.pipeline.cache import CacheConfig, open_pixels
+from cprompt.data.pipeline.cache import CacheConfig, open_images
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader, _triton_works
-from cprompt.data.pipeline.pixels import Pixels
-from cprompt.data.pipeline.views import DRAWS, build, take
+from cprompt.data.pipeline.views import DRAWS, apply_views, build
 from cprompt.errors import ConfigError, DataError
-from cprompt.seeds import generator, mix
+from cprompt.seeds import generator
 
 COUNT = 22
 PHOTO = build("photo", 16, "inception")
 
 
-def pictures() -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+def arrays() -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
     """Of different sizes, some smaller than the input."""
     rng = np.random.default_rng(1)
     sizes = rng.integers(5, 40, (COUNT, 2)).tolist()
     return [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
 
 
-def pixels(known: bool = True) -> Pixels:
+def decoded(known: bool = True) -> DecodedImages:
     """With `known` sizes, as if decoded before; otherwise as if decoded at each access."""
-    made = pictures()
+    made = arrays()
     sizes = np.array([image.shape[:2] for image in made]) if known else None
-    return Pixels(made.__getitem__, sizes, np.arange(COUNT))
+    return DecodedImages(made.__getitem__, COUNT, sizes)
 
 
 def loader(
     batch_size: int = 4, seed: int | None = 7, known: bool = True, **options: Any
 ) -> BatchLoader:
     """Each image's target is its index, so that a batch says which images it holds."""
-    return BatchLoader(pixels(known), np.arange(COUNT), PHOTO, batch_size, seed=seed, **options)
+    return BatchLoader(decoded(known), np.arange(COUNT), PHOTO, batch_size, seed=seed, **options)
 
 
 def flat(batches: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -57,8 +56,8 @@ def normalized(levels: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
     return (torch.tensor(levels.copy()).permute(2, 0, 1).float() / 255 - 0.5) / 0.5
 
 
-def plain(index: int) -> Tensor:
-    return PHOTO.prepare(Image.fromarray(pictures()[index]))
+def view_of(index: int) -> Tensor:
+    return PHOTO.prepare(Image.fromarray(arrays()[index]))
 
 
 def test_batches_are_float_images_and_integer_targets() -> None:
@@ -74,12 +73,12 @@ def test_batches_are_float_images_and_integer_targets() -> None:
 def test_a_view_is_made_from_the_row_of_its_image_in_the_epochs_one_draw(recipe: str) -> None:
     preparation = build(recipe, 16, "inception")
     uniforms = torch.rand(COUNT, DRAWS, generator=generator(7, 3), dtype=torch.float64).numpy()
-    made = pictures()
-    stages = preparation.train_views(uniforms, np.array([p.shape[:2] for p in made]))
-    batches = BatchLoader(pixels(), np.arange(COUNT), preparation, 4, seed=7).epoch(3)
+    made = arrays()
+    chain = preparation.train_views(uniforms, np.array([p.shape[:2] for p in made]))
+    batches = BatchLoader(decoded(), np.arange(COUNT), preparation, 4, seed=7).epoch(3)
     for image, index in zip(*flat(list(batches)), strict=True):
         i = int(index)
-        assert torch.equal(image, normalized(take(made[i], stages, i)))
+        assert torch.equal(image, normalized(apply_views(made[i], chain, i)))
 
 
 def test_an_epoch_shows_every_image_once_in_an_order_of_its_own() -> None:
@@ -144,44 +143,46 @@ def test_without_a_seed_images_come_in_order_under_the_test_view(workers: int) -
     for epoch in (0, 1):
         images, targets = flat(list(loader(seed=None, workers=workers).epoch(epoch)))
         assert targets.tolist() == list(range(COUNT))
-        assert torch.equal(images, torch.stack([plain(i) for i in range(COUNT)]))
+        assert torch.equal(images, torch.stack([view_of(i) for i in range(COUNT)]))
 
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_any_images_can_be_had_under_the_test_view(seed: int | None) -> None:
     batches = loader(seed=seed)
-    assert torch.equal(batches.batch([5, 0, 5, 21]), torch.stack([plain(i) for i in (5, 0, 5, 21)]))
-    assert torch.equal(batches.batch(np.array([3])), plain(3)[None])
+    assert torch.equal(
+        batches.batch([5, 0, 5, 21]), torch.stack([view_of(i) for i in (5, 0, 5, 21)])
+    )
+    assert torch.equal(batches.batch(np.array([3])), view_of(3)[None])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_groups_of_images_come_one_after_the_other(workers: int) -> None:
     groups = [[4, 2], [0], [7, 7, 1]]
     for group, images in zip(groups, loader(workers=workers).batches(groups), strict=True):
-        assert torch.equal(images, torch.stack([plain(i) for i in group]))
+        assert torch.equal(images, torch.stack([view_of(i) for i in group]))
     assert list(loader(workers=workers).batches([])) == []
 
 
 @pytest.mark.parametrize("seed", [None, 7])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_plain_batches_are_the_test_views_in_order_as_often_as_one_likes(
+def test_unaugmented_batches_are_the_test_views_in_order_each_time(
     workers: int, seed: int | None
 ) -> None:
     targets = np.arange(COUNT) * 3 % COUNT
-    batches = BatchLoader(pixels(), targets, PHOTO, 4, seed=seed, workers=workers)
-    again = batches.plain()
+    batches = BatchLoader(decoded(), targets, PHOTO, 4, seed=seed, workers=workers)
+    again = batches.unaugmented()
     for _ in range(2):
         parts = list(again)
         assert [len(y) for _, y in parts] == [4, 4, 4, 4, 4, 2]
         views, said = flat(parts)
-        assert torch.equal(views, torch.stack([plain(i) for i in range(COUNT)]))
+        assert torch.equal(views, torch.stack([view_of(i) for i in range(COUNT)]))
         assert said.tolist() == targets.tolist()
         assert said.dtype == torch.int64
 
 
 def test_what_a_loader_was_made_of_can_be_asked() -> None:
     targets = np.arange(COUNT)[::-1]
-    batches = BatchLoader(pixels(), targets, PHOTO, 7, seed=1)
+    batches = BatchLoader(decoded(), targets, PHOTO, 7, seed=1)
     assert batches.batch_size == 7
     assert batches.targets.tolist() == targets.tolist()
 
@@ -222,7 +223,7 @@ def test_an_unreadable_file_reaches_the_caller_at_its_batch(workers: int, tmp_pa
     with pytest.raises(DataError) as direct:
         images.load(4)
 
-    opened = open_pixels(images, CacheConfig("off"))
+    opened = open_images(images, CacheConfig("off"))
     batches = BatchLoader(opened, np.arange(6), PHOTO, 2, seed=None, workers=workers).epoch(0)
     assert next(batches)[1].tolist() == [0, 1]
     assert next(batches)[1].tolist() == [2, 3]
@@ -233,7 +234,7 @@ def test_an_unreadable_file_reaches_the_caller_at_its_batch(workers: int, tmp_pa
 
 
 def test_a_set_stays_off_a_device_that_has_no_room_for_it() -> None:
-    needed = sum(image.size for image in pictures())
+    needed = sum(image.size for image in arrays())
     assert loader(device_gib=needed / 2**30)._fits()
     assert not loader(device_gib=(needed - 1) / 2**30)._fits()
     assert not loader(device_gib=0)._fits()
@@ -248,9 +249,9 @@ def test_without_triton_a_warning_says_that_the_cpu_prepares_images(
         assert not _triton_works.__wrapped__(torch.device("cuda"))
 
 
-def test_targets_must_be_one_an_image() -> None:
+def test_there_must_be_one_target_per_image() -> None:
     with pytest.raises(DataError, match="22 images but 3 targets"):
-        BatchLoader(pixels(), np.arange(3), PHOTO, 4, seed=None)
+        BatchLoader(decoded(), np.arange(3), PHOTO, 4, seed=None)
 
 
 @pytest.mark.parametrize(
@@ -266,27 +267,3 @@ def test_a_setting_out_of_range_is_named(options: dict[str, int], said: str) -> 
 def test_an_epoch_cannot_start_outside_itself(start: int) -> None:
     with pytest.raises(ConfigError, match=f"6 batches.*{start}"):
         loader().epoch(0, start=start)
-
-
-def test_mix_is_the_beginning_of_a_sha256() -> None:
-    first = hashlib.sha256(b"1,-2,3").hexdigest()[:16]
-    little_endian = int("".join(reversed([first[i : i + 2] for i in range(0, 16, 2)])), 16)
-    assert mix(1, -2, 3) == little_endian // 2
-
-
-def test_mix_tells_order_count_and_digits_apart() -> None:
-    mixed = {mix(1, 2), mix(2, 1), mix(12), mix(1, 2, 0), mix(0, 1, 2), mix(-1, 2), mix(1), mix()}
-    assert len(mixed) == 8
-    assert all(0 <= seed < 2**63 for seed in mixed)
-
-
-def test_mix_takes_numpy_integers_as_their_value() -> None:
-    assert mix(np.int64(5), np.uint8(9)) == mix(5, 9)
-
-
-def test_generators_repeat_and_leave_the_global_one_alone() -> None:
-    state = torch.get_rng_state()
-    first, again, other = (torch.rand(3, generator=generator(*s)) for s in ((1, 2), (1, 2), (2, 1)))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert torch.equal(torch.get_rng_state(), state)

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
-from cprompt.data.pipeline.pixels import Pixels
-from cprompt.data.pipeline.views import DRAWS, Preparation, Stages, Views, build, take
+from cprompt.data.pipeline.views import DRAWS, Preparation, ViewChain, Views, apply_views, build
 
-Picture = NDArray[np.uint8]
+ImageArray = NDArray[np.uint8]
 
 SIZES = [(7, 5), (5, 9), (1, 1), (6, 2)]
 BATCH = 2
@@ -29,16 +29,16 @@ SEED = 5
 HALF = Fraction(1, 2)
 
 
-def pictures() -> list[Picture]:
+def arrays() -> list[ImageArray]:
     rng = np.random.default_rng(0)
     return [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in SIZES]
 
 
-def pixels() -> Pixels:
-    return Pixels(pictures().__getitem__, np.array(SIZES), np.arange(len(SIZES)))
+def decoded() -> DecodedImages:
+    return DecodedImages(arrays().__getitem__, len(SIZES), np.array(SIZES))
 
 
-def by_hand() -> tuple[Preparation, Stages]:
+def by_hand() -> tuple[Preparation, ViewChain]:
     """Windows of one pixel, one row and one column; enlarged, shrunk and cut; bright and dark."""
     views = Views(
         window=np.array([[6, 4, 1, 1], [2, 0, 1, 9], [0, 0, 1, 1], [1, 1, 5, 1]]),
@@ -51,17 +51,16 @@ def by_hand() -> tuple[Preparation, Stages]:
     return build("plain", 4, "none"), (views,)
 
 
-def cases() -> Iterator[tuple[str, Preparation, Stages]]:
+def cases() -> Iterator[tuple[str, Preparation, ViewChain]]:
     """A name, how levels are normalised, and views of each of the images."""
     yield ("by hand", *by_hand())
     rng = np.random.default_rng(1)
-    for recipe in ("photo", "cifar", "drawn", "plain"):
+    for recipe in ("photo", "cifar"):
         preparation = build(recipe, 4, "none")
         numbers = rng.random((len(SIZES), DRAWS))
-        if recipe != "plain":
-            yield f"{recipe} train", preparation, preparation.train_views(numbers, np.array(SIZES))
-        if recipe != "cifar":
-            yield f"{recipe} test", preparation, preparation.test_views(np.array(SIZES))
+        yield f"{recipe} train", preparation, preparation.train_views(numbers, np.array(SIZES))
+    preparation = build("drawn", 4, "none")
+    yield "drawn test", preparation, preparation.test_views(np.array(SIZES))
 
 
 NAMES = [name for name, _, _ in cases()]
@@ -72,40 +71,42 @@ def main(path: str) -> None:
 
     cpu = torch.device("cpu")
     made: dict[str, Any] = {}
-    for name, preparation, stages in cases():
-        sampler = resample.Sampler(pixels(), preparation.normalizer(cpu), cpu)
-        plan = sampler.plan(stages, np.arange(len(SIZES)))
-        made[name] = sampler.take(plan, 0, len(SIZES)).numpy()
+    for name, preparation, chain in cases():
+        images = resample.DeviceImages(decoded(), preparation.normalizer(cpu), cpu)
+        plan = images.plan(chain, np.arange(len(SIZES)))
+        made[name] = images.inputs(plan, 0, len(SIZES)).numpy()
 
-    resample._ROWS, resample._COLUMNS = 4, 4  # several blocks an image, not all of them full
+    resample._ROWS, resample._COLUMNS = 4, 4  # several blocks per image, not all of them full
     resample._CHUNK = 60  # some images are sent together, some alone
     batches = photo_loader()
-    batches._sampler = resample.Sampler(pixels(), batches._normalize, cpu)
+    batches._on_device = resample.DeviceImages(decoded(), batches._normalize, cpu)
     for number, (images, targets) in enumerate(batches.epoch(2, start=1)):
         made[f"images {number}"], made[f"targets {number}"] = images.numpy(), targets.numpy()
-    made["batch"] = batches.batch([3, 2]).numpy()
     np.savez(path, **made)
 
 
 def photo_loader() -> BatchLoader:
     return BatchLoader(
-        pixels(), np.arange(len(SIZES)), build("photo", 5, "imagenet"), BATCH, seed=SEED
+        decoded(), np.arange(len(SIZES)), build("photo", 5, "imagenet"), BATCH, seed=SEED
     )
 
 
 @pytest.fixture(scope="module")
-def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NDArray[Any]]:
+def interpreted(
+    tmp_path_factory: pytest.TempPathFactory, bare_package: str
+) -> dict[str, NDArray[Any]]:
     """What the kernel makes of every case."""
     pytest.importorskip("triton", reason="comes with PyTorch for CUDA only")
     path = tmp_path_factory.mktemp("kernel") / "made.npz"
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__, str(path)], check=True, env=environment)
+    start = f"{bare_package}import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
+    subprocess.run([sys.executable, "-c", start, str(path)], check=True, env=environment)
     with np.load(path) as made:
         return dict(made)
 
 
 def levels(images: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(B, 3, S, S) in [0, 1] as (B, S, S, 3) in 0..255; what is no whole level is an error."""
+    """(B, 3, S, S) in [0, 1] as whole levels (B, S, S, 3) in 0..255."""
     scaled = images.astype(np.float64).transpose(0, 2, 3, 1) * 255
     assert np.abs(scaled - scaled.round()).max() < 1e-4
     return scaled.round().astype(np.int64)
@@ -134,9 +135,9 @@ def averages(line: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     return out
 
 
-def slowly(image: Picture, stages: Stages, row: int) -> NDArray[np.int64]:
+def slowly(image: ImageArray, chain: ViewChain, row: int) -> NDArray[np.int64]:
     current = image.astype(np.int64)
-    for views in stages:
+    for views in chain:
         top, left, height, width = views.window[row]
         current = current[top : top + height, left : left + width]
         height, width = views.resized[row]
@@ -150,16 +151,16 @@ def slowly(image: Picture, stages: Stages, row: int) -> NDArray[np.int64]:
     return current
 
 
-def rows_first(image: Picture, stages: Stages, row: int) -> Picture:
-    """`take`, with every row resized before any column: what Pillow 13 does not always do."""
-    for views in stages:
+def rows_first(image: ImageArray, chain: ViewChain, row: int) -> ImageArray:
+    """`apply_views`, but with every row resized before any column, unlike Pillow 13."""
+    for views in chain:
         top, left, height, width = views.window[row].tolist()
         part = Image.fromarray(image[top : top + height, left : left + width])
         wide = part.resize((int(views.resized[row, 1]), height), Image.Resampling.BILINEAR)
         rest = Views(
             **{**vars(views), "window": np.array([[0, 0, height, wide.width]] * len(SIZES))}
         )
-        image = take(np.asarray(wide), (rest,), row)
+        image = apply_views(np.asarray(wide), (rest,), row)
     return image
 
 
@@ -170,28 +171,28 @@ def rows_first(image: Picture, stages: Stages, row: int) -> Picture:
 def test_the_kernel_gives_the_levels_of_pil(
     name: str, interpreted: dict[str, NDArray[Any]]
 ) -> None:
-    (stages,) = [stages for case, _, stages in cases() if case == name]
+    (chain,) = [chain for case, _, chain in cases() if case == name]
     got = levels(interpreted[name])
     assert got.shape == (len(SIZES), 4, 4, 3)
-    for row, image in enumerate(pictures()):
-        assert np.array_equal(got[row], rows_first(image, stages, row))
-        assert np.abs(got[row] - take(image, stages, row)).max() <= 1
+    for row, image in enumerate(arrays()):
+        assert np.array_equal(got[row], rows_first(image, chain, row))
+        assert np.abs(got[row] - apply_views(image, chain, row)).max() <= 1
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kernel_gives_weighted_means(name: str, interpreted: dict[str, NDArray[Any]]) -> None:
-    (stages,) = [stages for case, _, stages in cases() if case == name]
-    expected = np.stack([slowly(image, stages, i) for i, image in enumerate(pictures())])
+    (chain,) = [chain for case, _, chain in cases() if case == name]
+    expected = np.stack([slowly(image, chain, i) for i, image in enumerate(arrays())])
     assert np.array_equal(levels(interpreted[name]), expected)
 
 
 def test_the_cases_flip_enlarge_and_shrink() -> None:
-    stages = [views for _, _, all_ in cases() for views in all_]
-    steps = np.concatenate([views.window[:, 2:] / views.resized for views in stages])
+    chain = [views for _, _, all_ in cases() for views in all_]
+    steps = np.concatenate([views.window[:, 2:] / views.resized for views in chain])
     assert (steps < 0.5).any()
     assert (steps > 2).any()
-    for recipe in ("photo", "cifar", "drawn"):
-        (last,) = [stages[-1] for case, _, stages in cases() if case == f"{recipe} train"]
+    for recipe in ("photo", "cifar"):
+        (last,) = [chain[-1] for case, _, chain in cases() if case == f"{recipe} train"]
         assert len(set(last.flip.tolist())) == 2
 
 
@@ -204,7 +205,6 @@ def test_a_loader_serves_the_same_batches_from_the_device(
         assert interpreted[f"targets {number}"].tolist() == targets.tolist()
         assert np.abs(interpreted[f"images {number}"] - images.numpy()).max() < 1.01 * level
     assert f"images {number + 1}" not in interpreted
-    assert np.abs(interpreted["batch"] - batches.batch([3, 2]).numpy()).max() < 1.01 * level
 
 
 if __name__ == "__main__":

@@ -11,7 +11,14 @@ from torch import Tensor
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
-from cprompt.data.pipeline.views import DRAWS, NORMALIZATIONS, Views, build, random_crops, take
+from cprompt.data.pipeline.views import (
+    DRAWS,
+    NORMALIZATIONS,
+    Views,
+    apply_views,
+    build,
+    random_crops,
+)
 from cprompt.errors import ConfigError
 
 BILINEAR = T.InterpolationMode.BILINEAR
@@ -101,9 +108,9 @@ def test_white_and_black_become_themselves_minus_mean_over_deviation(
 # --- the views of training ----------------------------------------------------------------------
 
 
-def by_torchvision(image: Image.Image, stages: tuple[Views, ...], row: int) -> NDArray[np.uint8]:
+def by_torchvision(image: Image.Image, chain: tuple[Views, ...], row: int) -> NDArray[np.uint8]:
     """The last view is a crop; one before it is an enlarged image of another brightness."""
-    *first, last = stages
+    *first, last = chain
     for views in first:
         image = F.resize(image, views.resized[row].tolist(), BILINEAR)
         image = F.adjust_brightness(image, float(views.brightness[row]))
@@ -115,14 +122,14 @@ def by_torchvision(image: Image.Image, stages: tuple[Views, ...], row: int) -> N
 def test_a_view_is_taken_bit_for_bit_as_by_torchvision(recipe: str) -> None:
     preparation = build(recipe, 20, "none")
     sizes = np.repeat(np.array(SIZES), 6, axis=0)
-    stages = preparation.train_views(uniforms(len(sizes)), sizes)
-    assert stages[-1].flip.any()
-    assert not stages[-1].flip.all()
+    chain = preparation.train_views(uniforms(len(sizes)), sizes)
+    assert chain[-1].flip.any()
+    assert not chain[-1].flip.all()
     for row, (height, width) in enumerate(sizes.tolist()):
         image = scenery(width, height)
-        view = take(np.asarray(image), stages, row)
+        view = apply_views(np.asarray(image), chain, row)
         assert view.shape == (20, 20, 3)
-        assert np.array_equal(view, by_torchvision(image, stages, row)), (height, width)
+        assert np.array_equal(view, by_torchvision(image, chain, row)), (height, width)
 
 
 def test_cifar_images_are_enlarged_to_the_margin_before_the_crop() -> None:
@@ -255,8 +262,8 @@ def test_half_of_the_views_are_mirrored_whatever_their_crop() -> None:
 def test_only_cifar_changes_brightness_evenly_and_by_63_levels_of_255_at_most() -> None:
     count, most = 20_000, 63 / 255
     for recipe in ("photo", "drawn", "plain"):
-        stages = build(recipe, 20, "none").train_views(uniforms(9), same_size(9, 60, 80))
-        assert all((views.brightness == 1).all() for views in stages)
+        chain = build(recipe, 20, "none").train_views(uniforms(9), same_size(9, 60, 80))
+        assert all((views.brightness == 1).all() for views in chain)
     enlarged, crop = build("cifar", 20, "none").train_views(
         uniforms(count), same_size(count, 60, 80)
     )
@@ -271,8 +278,10 @@ def test_brightness_rounds_down_and_stops_at_white() -> None:
     grey = np.full((40, 40, 3), (10, 101, 250), dtype=np.uint8)
     numbers = np.full((1, DRAWS), 0.5)
     numbers[0, -1] = 0.75  # the factor is then 1 + 63/255 / 2 = 1.1235
-    stages = build("cifar", 16, "none").train_views(numbers, same_size(1, 40, 40))
-    assert np.unique(take(grey, stages, 0).reshape(-1, 3), axis=0).tolist() == [[11, 113, 255]]
+    chain = build("cifar", 16, "none").train_views(numbers, same_size(1, 40, 40))
+    assert np.unique(apply_views(grey, chain, 0).reshape(-1, 3), axis=0).tolist() == [
+        [11, 113, 255]
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""CIFAR-100: the original binary files, or a PNG for each image in class folders."""
+"""CIFAR-100: the original binary files, or one PNG per image in class folders."""
 
 from __future__ import annotations
 
@@ -43,12 +43,16 @@ def load(root: Path) -> Dataset:
         return _read_tree(root)
     if (root / "cifar-100-python").is_dir() or (root / "train").is_file():
         raise DataError(
-            f"{root} has the python version of CIFAR-100, which is a pickle; unpickling can run "
-            f"any code that the file contains, so it is not read: {_GET} there"
+            "has the Python version of CIFAR-100, a pickle, which is not read because unpickling "
+            "can run any code that the file contains",
+            file=root,
+            hint=f"{_GET} there",
         )
     raise DataError(
-        f"{root} has neither train.bin, cifar-100-binary/train.bin, nor train/ and test/ with "
-        f"class folders; {_GET} there"
+        "has neither train.bin, cifar-100-binary/train.bin, nor train/ and test/ with class "
+        "folders",
+        file=root,
+        hint=f"{_GET} there",
     )
 
 
@@ -57,18 +61,23 @@ def _read_binary(file: Path) -> ImageSet:
     try:
         content = np.fromfile(file, dtype=np.uint8)
     except OSError as error:
-        raise DataError(f"{file} cannot be read ({error.strerror}); {_GET} again") from error
+        raise DataError(
+            f"cannot be read ({error.strerror})", file=file, hint=f"{_GET} again"
+        ) from error
     if content.size == 0 or content.size % _ROW:
         raise DataError(
-            f"{file} has {content.size} bytes, which is no multiple of {_ROW}: "
-            f"it is cut short or not CIFAR-100; {_GET} again"
+            f"has {content.size} bytes, not a multiple of {_ROW}: it is cut short or not CIFAR-100",
+            file=file,
+            hint=f"{_GET} again",
         )
     rows = content.reshape(-1, _ROW)
     labels = rows[:, 1].astype(np.int64)
     if labels.max() >= len(FINE_LABELS):
         raise DataError(
-            f"{file} has label {labels.max()}, but CIFAR-100 has {len(FINE_LABELS)} classes: "
-            f"it is damaged or not CIFAR-100; {_GET} again"
+            f"has label {labels.max()}, but CIFAR-100 has {len(FINE_LABELS)} classes: it is "
+            "damaged or not CIFAR-100",
+            file=file,
+            hint=f"{_GET} again",
         )
     planes = rows[:, 2:].reshape(-1, 3, 32, 32)
     return ImageSet(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels, FINE_LABELS)
@@ -84,12 +93,13 @@ def _read_tree(root: Path) -> Dataset:
         absent = [name for name in FINE_LABELS if not named.get(name)]
         if odd or absent:
             raise DataError(
-                f"{root / place} does not have the {len(FINE_LABELS)} classes of CIFAR-100: "
+                f"does not have the {len(FINE_LABELS)} classes of CIFAR-100: "
                 + "; ".join(
                     ([f"unknown folder {some(odd)}"] if odd else [])
                     + ([f"no image for {some(absent)}"] if absent else [])
-                )
-                + '; for a part of it, use the "folder" dataset'
+                ),
+                file=root / place,
+                hint='for a part of it, use the "folder" dataset',
             )
         parts.append(splits.listed(FINE_LABELS, named))
     return splits.dataset("cifar100", FINE_LABELS, *parts)

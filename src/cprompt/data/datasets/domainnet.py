@@ -38,8 +38,8 @@ def load(
 ) -> Dataset:
     """Read `DOMAIN/CLASS/*.jpg` below `root`; classes are called "DOMAIN/CLASS".
 
-    Published results are for two lists, 47,532 images to learn from and 20,450 to test on, that
-    cannot be worked out from the images; they are named as `split_train` and `split_test`.
+    Results are published for two lists, 47,532 images to learn from and 20,450 to test on. They
+    cannot be worked out from the images; name them as `split_train` and `split_test`.
 
     `split="rule"` needs no lists. It takes the 200 categories with the most images over all
     domains (of equals, the alphabetically first), in alphabetical order, and gives each run of 20
@@ -54,10 +54,12 @@ def load(
         return _by_rule(root, seed, missing)
     if named is None:
         raise DataError(
-            f"no split lists for {root}: name two files with lines 'domain/class/file.jpg label' "
-            "as split_train and split_test (the CPrompt and ESN repositories have them). Which "
-            "class comes from which domain cannot be worked out from the images; "
-            'split="rule" makes another choice, whose results cannot be compared'
+            "no split lists: which class comes from which domain cannot be worked out from the "
+            "images",
+            file=root,
+            hint="name two files with lines 'domain/class/file.jpg label' as split_train and "
+            "split_test (the CPrompt and ESN repositories have them); "
+            'split="rule" makes another choice, whose results cannot be compared',
         )
     return splits.listed_dataset("domainnet", root, *named, depth=3, missing=missing)
 
@@ -72,14 +74,17 @@ def _by_rule(root: Path, seed: int, missing: splits.Missing) -> Dataset:
     wanted = _PER_BLOCK * len(_BLOCKS)
     if len(counts) < wanted:
         raise DataError(
-            f"{root} has {len(counts)} categories, but {wanted} are needed (DomainNet has 345); "
-            "unpack all six domains there"
+            f"has {len(counts)} categories, but {wanted} are needed (DomainNet has 345)",
+            file=root,
+            hint="unpack all six domains there",
         )
     chosen = sorted(sorted(counts, key=lambda c: (-counts[c], c))[:wanted])
     origin = {c: _BLOCKS[place // _PER_BLOCK] for place, c in enumerate(chosen)}
     absent = [f"{domain}/{c}" for c, domain in origin.items() if not domains[domain][0].get(c)]
     if absent:
-        raise DataError(f"{root} has no training image for {some(absent)}; complete the copy")
+        raise DataError(
+            f"has no training image for {some(absent)}", file=root, hint="complete the copy"
+        )
     names = [f"{domain}/{c}" for c, domain in origin.items()]
     train, test = (
         splits.listed(names, {f"{d}/{c}": domains[d][i].get(c, []) for c, d in origin.items()})

@@ -29,13 +29,13 @@ def load(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """Read `root/train/CLASS/…` with `root/test/CLASS/…`, or `root/CLASS/…`, split here.
+    """Read `root/train/CLASS/…` and `root/test/CLASS/…`, or `root/CLASS/…` and split it.
 
     Where there is no `test`, `val`, `valid` or `validation` stands in for it. Folders below a
     class folder belong to that class. Labels number the sorted class names, or follow `classes`,
-    which must then name each class folder. A class may lack test images (it is learnt, and its
-    accuracy stays unknown), never training images. `test_fraction` and `seed` matter only
-    where the split is made here; see `splits.split_classes`.
+    which must then name each class folder. A class needs training images; without test images it
+    is learnt, and its accuracy stays unknown. `test_fraction` and `seed` matter only where the
+    split is made here; see `splits.split_classes`.
     """
     require_folder(root)
     parts = train_and_test(root)
@@ -59,22 +59,24 @@ def train_and_test(root: Path) -> tuple[Path, Path] | None:
         return found["train"], test
     if found and set(found) <= _PART_NAMES:
         raise DataError(
-            f"{root} has only {some([p.name for p in found.values()])}, which name parts, not "
-            f"classes; expected train/ with one of {', '.join(n + '/' for n in _TEST_NAMES)}. "
-            "Rename them, or give one of them as the folder to have it split"
+            f"has only {some([p.name for p in found.values()])}, which name parts, not classes; "
+            f"expected train/ with one of {', '.join(n + '/' for n in _TEST_NAMES)}",
+            file=root,
+            hint="rename them, or give one of them as the folder to have it split",
         )
     return None
 
 
 def read_parts(train: Path, test: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """The images of each class, by part; the test part has no class of its own."""
+    """Class name to images, for each part; the test part may have no class of its own."""
     learnt, tested = read_classes(train), read_classes(test)
     require_images(learnt, train)
     unknown = [name for name, images in tested.items() if images and name not in learnt]
     if unknown:
         raise DataError(
-            f"{test} has class {some(unknown)}, which {train} lacks; "
-            "add training images, or remove the class from the test part"
+            f"has class {some(unknown)}, which {train} lacks",
+            file=test,
+            hint="add training images, or remove the class from the test part",
         )
     return learnt, tested
 
@@ -90,14 +92,15 @@ def read_classes(folder: Path) -> dict[str, list[Path]]:
         found.setdefault(unicodedata.normalize("NFC", sub.name), []).extend(list_images(sub))
     if not found:
         raise DataError(
-            f"{folder} has no class folder; "
-            "put the images of each class into a folder with the name of the class"
+            "has no class folder",
+            file=folder,
+            hint="put the images of each class into a folder with the name of the class",
         )
     return dict(sorted(found.items()))
 
 
 def require_images(images: dict[str, list[Path]], folder: Path) -> None:
-    """Raise a DataError that names the classes without an image, and what lies there instead."""
+    """Raise a DataError that names the classes without an image, and what is there instead."""
     empty = [name for name, paths in images.items() if not paths]
     if not empty:
         return
@@ -109,9 +112,10 @@ def require_images(images: dict[str, list[Path]], folder: Path) -> None:
     )
     instead = ", ".join(f"{count} × {suffix}" for suffix, count in others.most_common(3))
     raise DataError(
-        f"{folder}: no image ({', '.join(sorted(IMAGE_SUFFIXES))}) in class {some(empty)}"
-        + (f", only other files ({instead}); convert them" if instead else "; add images")
-        + ", or delete the folder"
+        f"no image ({', '.join(sorted(IMAGE_SUFFIXES))}) in class {some(empty)}"
+        + (f", only other files ({instead})" if instead else ""),
+        file=folder,
+        hint=("convert them" if instead else "add images") + ", or delete the folder",
     )
 
 
@@ -127,11 +131,12 @@ def _in_order(found: Sequence[str], classes: Sequence[str] | None, root: Path) -
         raise ConfigError(f"classes has {some(twice)} more than once")
     absent = [name for name in wanted if name not in set(found)]
     if absent:
-        raise DataError(f"{root} has no folder for class {some(absent)}, which `classes` names")
+        raise DataError(f"has no folder for class {some(absent)}, which `classes` names", file=root)
     extra = [name for name in found if name not in set(wanted)]
     if extra:
         raise DataError(
-            f"{root} has a folder {some(extra)}, which `classes` does not name; "
-            "add it to the list, or move the folder away"
+            f"has a folder {some(extra)}, which `classes` does not name",
+            file=root,
+            hint="add it to the list, or move the folder away",
         )
     return wanted

@@ -28,10 +28,10 @@ def load(
 ) -> Dataset:
     """Read the class folders `WNID/`, in `root` or in `root/imagenet-r`.
 
-    CODA-Prompt's split, 24,000 images to learn from and 6,000 to test on, is what results are
-    published for. It follows no rule, nor do its label ids, so both are read from list files: the
-    two named, or `coda_train.txt` and `coda_test.txt`, or CODA-Prompt's own
-    `imagenet-r_train.yaml` and `imagenet-r_test.yaml`, in `root` or beside the class folders.
+    Results are published for CODA-Prompt's split: 24,000 images to learn from, 6,000 to test on.
+    Neither it nor its label ids follow a rule, so both are read from list files: the two named,
+    or `coda_train.txt` and `coda_test.txt`, or CODA-Prompt's own `imagenet-r_train.yaml` and
+    `imagenet-r_test.yaml`, in `root` or beside the class folders.
 
     `split="random"` needs no lists: a fifth of each class, drawn by `seed`, is for testing, and
     labels number the sorted class folders. Its name differs, since its results cannot be compared.
@@ -56,8 +56,9 @@ def _find_lists(*places: Path) -> tuple[Path, Path]:
             if (place / train).is_file() and (place / test).is_file():
                 return place / train, place / test
     raise DataError(
-        f"{places[0]} has no split lists: copy imagenet-r_train.yaml and imagenet-r_test.yaml "
-        "from the CODA-Prompt repository (dataloaders/splits) there, or name two lists as "
-        "split_train and split_test. The published split cannot be worked out from the images; "
-        'split="random" makes another one, whose results cannot be compared'
+        "has no split lists, and the published split cannot be worked out from the images",
+        file=places[0],
+        hint="copy imagenet-r_train.yaml and imagenet-r_test.yaml from the CODA-Prompt repository "
+        "(dataloaders/splits) there, or name two lists as split_train and split_test; "
+        'split="random" makes another split, whose results cannot be compared',
     )

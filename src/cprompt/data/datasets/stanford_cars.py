@@ -27,10 +27,10 @@ def load(
     3. `train/CLASS/*.jpg` and `test/CLASS/*.jpg`.
 
     The official label ids are not the sorted class names. In the third layout they come from
-    `class_list`, a file with a class name a line in the official order. Without it they come from
-    the file names, where these are the six digits of the combined archive: it is sorted by class.
-    Otherwise labels number the sorted names, and the dataset's name tells, because class orders
-    drawn over such labels are not those of published results.
+    `class_list`, a file with one class name per line in the official order. Without it they come
+    from the file names, where these are the six digits of the combined archive: it is sorted by
+    class. Otherwise labels number the sorted names, and the dataset's name says so, because class
+    orders drawn over such labels are not those of published results.
     """
     require_folder(root)
     if (root / "car_ims").is_dir():
@@ -40,8 +40,10 @@ def load(
     parts = folder.train_and_test(root)
     if parts is None:
         raise DataError(
-            f"{root} has neither car_ims/ and cars_annos.mat, nor cars_train/, cars_test/ and "
-            "devkit/, nor train/ and test/ with class folders; unpack Stanford Cars there"
+            "has neither car_ims/ and cars_annos.mat, nor cars_train/, cars_test/ and devkit/, "
+            "nor train/ and test/ with class folders",
+            file=root,
+            hint="unpack Stanford Cars there",
         )
     return _class_folders(parts, class_list)
 
@@ -50,8 +52,9 @@ def _combined(root: Path, missing: splits.Missing) -> Dataset:
     annotations = root / "cars_annos.mat"
     if not annotations.is_file():
         raise DataError(
-            f"{annotations} does not exist, and only it says what each image in car_ims/ shows; "
-            "get cars_annos.mat, which belongs to the same archive"
+            "does not exist, and only it says what each image in car_ims/ shows",
+            file=annotations,
+            hint="get cars_annos.mat, which belongs to the same archive",
         )
     content = _read_mat(annotations)
     train: splits.Listed = []
@@ -84,10 +87,11 @@ def _in_devkit(root: Path, name: str) -> Path:
         if (place / name).is_file():
             return place / name
     raise DataError(
-        f"{root / 'devkit' / name} does not exist. cars_train/ and cars_test/ both have files "
-        "00001.jpg, 00002.jpg, … for different cars, so labels cannot come from file names or "
-        "from the lists made for car_ims/: get the devkit (cars_devkit.tgz) and "
-        "cars_test_annos_withlabels.mat, or the combined archive (car_ims.tgz with cars_annos.mat)"
+        "does not exist. cars_train/ and cars_test/ both have files 00001.jpg, 00002.jpg, … for "
+        "different cars, so labels cannot come from file names or from the lists made for car_ims/",
+        file=root / "devkit" / name,
+        hint="get the devkit (cars_devkit.tgz) and cars_test_annos_withlabels.mat, or the combined "
+        "archive (car_ims.tgz with cars_annos.mat)",
     )
 
 
@@ -108,9 +112,9 @@ def _class_folders(parts: tuple[Path, Path], class_list: Path | str | None) -> D
 
 
 def _named_by(file: Path, found: Sequence[str]) -> list[str]:
-    """The class folders in the order of the file, which may write signs and case differently.
+    """The class folders in the order of the file; case and punctuation may differ.
 
-    One official name has a slash, which no folder can have.
+    One official name has a slash, which a folder cannot have.
     """
 
     def key(name: str) -> str:
@@ -119,17 +123,20 @@ def _named_by(file: Path, found: Sequence[str]) -> list[str]:
     try:
         lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"class_list {file} cannot be read ({error}); check the path") from error
+        raise DataError(
+            f"the class_list cannot be read ({error})", file=file, hint="check the path"
+        ) from error
     wanted = [line.strip() for line in lines if line.strip()]
     folders = {key(name): name for name in found}
     unknown = [name for name in wanted if key(name) not in folders]
     unlisted = sorted(set(found) - {folders.get(key(name)) for name in wanted})
     if unknown or unlisted or len(wanted) != len(found):
         raise DataError(
-            f"class_list {file} has {len(wanted)} names for {len(found)} class folders"
+            f"the class_list has {len(wanted)} names for {len(found)} class folders"
             + (f"; no folder for {some(unknown)}" if unknown else "")
-            + (f"; not in the list: {some(unlisted)}" if unlisted else "")
-            + "; it must have the name of each class folder once"
+            + (f"; not in the list: {some(unlisted)}" if unlisted else ""),
+            file=file,
+            hint="it must have the name of each class folder once",
         )
     return [folders[key(name)] for name in wanted]
 
@@ -140,7 +147,9 @@ def _read_mat(file: Path) -> Mapping[str, Any]:
     try:
         content: Mapping[str, Any] = loadmat(str(file), simplify_cells=True)
     except Exception as error:  # scipy meets broken files with almost any exception
-        raise DataError(f"{file} is damaged or no MATLAB file ({error}); copy it again") from error
+        raise DataError(
+            f"is damaged or not a MATLAB file ({error})", file=file, hint="copy it again"
+        ) from error
     return content
 
 
@@ -150,8 +159,9 @@ def _rows(content: Mapping[str, Any], file: Path, fields: tuple[str, ...]) -> li
     rows = [found] if isinstance(found, dict) else list(found)
     if not rows or not all(isinstance(r, dict) and set(fields) <= set(r) for r in rows):
         raise DataError(
-            f"{file} should have a struct array `annotations` with the fields {', '.join(fields)}; "
-            "copy it again"
+            f"should have a struct array `annotations` with the fields {', '.join(fields)}",
+            file=file,
+            hint="copy it again",
         )
     return rows
 
@@ -159,5 +169,5 @@ def _rows(content: Mapping[str, Any], file: Path, fields: tuple[str, ...]) -> li
 def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     names = [str(name) for name in content.get("class_names", [])]
     if not names:
-        raise DataError(f"{file} should have a cell array `class_names`; copy it again")
+        raise DataError("should have a cell array `class_names`", file=file, hint="copy it again")
     return names

@@ -1,4 +1,9 @@
-"""Decoded images kept on disk, so that a later run does not decode them again."""
+"""Decoded images kept on disk, so that a later run does not decode them again.
+
+A set on disk is one file of raw bytes and an index beside it. They are named by the content of all
+the set's image files, which are read and hashed at every opening: that is cheap next to decoding,
+and what is found is never stale.
+"""
 
 from __future__ import annotations
 
@@ -23,30 +28,22 @@ from PIL import Image
 
 from cprompt.data.image_files import FORMATS, decode_image, read_image
 from cprompt.data.image_set import ImageSet
-from cprompt.data.pipeline.pixels import (
-    DECODING_THREADS,
-    Picture,
-    Pixels,
+from cprompt.data.pipeline.decoded import (
+    DecodedImages,
+    ImageArray,
     Progress,
-    in_memory,
-    in_order,
+    from_array,
+    from_files,
 )
+from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
 from cprompt.errors import DataError
 from cprompt.settings import check, setting
 
 _VERSION = 2
-
-
 _DATA, _INDEX, _PART = ".rgb", ".json", ".part"
-
-
 _OURS = re.compile(r"[0-9a-f]{40}\.(rgb|json|\w+\.part)")
-
-
 _GIB = 2**30
-
-
-_SPARE = 2 * _GIB  # of a disk: left free for everybody else
+_SPARE = 2 * _GIB  # of the disk, left free for others
 
 
 @dataclass(frozen=True)
@@ -91,20 +88,21 @@ class CachedSet(NamedTuple):
     """The folder its images were read from."""
 
 
-def open_pixels(images: ImageSet, cache: CacheConfig, progress: Progress | None = None) -> Pixels:
-    """The pixels of `images`, decoded now unless they are at hand or `cache` has no room for them.
+def open_images(
+    images: ImageSet, cache: CacheConfig, progress: Progress | None = None
+) -> DecodedImages:
+    """The decoded images of a set: decoded now, unless they are cached or have no room.
 
-    `progress(done, total)` is told of every image that had to be decoded.
+    `progress` is told of every image that had to be decoded.
     """
     if isinstance(images.images, np.ndarray):
-        sizes = np.tile(np.array(images.images.shape[1:3]), (len(images), 1))
-        return Pixels(images.images.__getitem__, sizes, np.arange(len(images)))
+        return from_array(images.images)
     files = list(images.images)
     if cache.where == "memory" or not files:
-        return in_memory(files, progress)
+        return from_files(files).in_memory(progress)
     if cache.where == "disk" and (mapped := _on_disk(files, cache, progress)):
         return mapped
-    return Pixels(lambda i: np.asarray(read_image(files[i])), None, np.arange(len(files)))
+    return from_files(files)
 
 
 def cached(folder: Path) -> list[CachedSet]:
@@ -120,7 +118,7 @@ def cached(folder: Path) -> list[CachedSet]:
 
 
 def clear(folder: Path) -> int:
-    """Delete every set in `folder`, and what a killed process left there; bytes freed."""
+    """Delete every set in `folder`, and what a killed process left there; return bytes freed."""
     freed = 0
     for path in sorted(_ours(folder), key=lambda path: path.suffix != _INDEX):
         freed += _size(path)
@@ -128,17 +126,19 @@ def clear(folder: Path) -> int:
     return freed
 
 
-def _on_disk(files: Sequence[Path], cache: CacheConfig, progress: Progress | None) -> Pixels | None:
-    """The set as a file mapped into memory, written first if need be; None if there is no room."""
-    digests = list(in_order(_digest, files, DECODING_THREADS))
+def _on_disk(
+    files: Sequence[Path], cache: CacheConfig, progress: Progress | None
+) -> DecodedImages | None:
+    """The set as a file mapped into memory, written first if needed; None if there is no room."""
+    digests = list(map_in_order(_digest, files, DECODING_THREADS))
     whole = hashlib.blake2b(f"{_VERSION}:".encode() + b"".join(digests), digest_size=20)
     data = cache.path / f"{whole.hexdigest()}{_DATA}"
     sizes = _intact(data, len(files))
     if sizes is None:
-        needed = sum(in_order(_decoded_bytes, files, DECODING_THREADS))
+        needed = sum(map_in_order(_decoded_bytes, files, DECODING_THREADS))
         if reason := _no_room(cache, needed):
             warnings.warn(
-                f"{len(files)} images are decoded anew in every epoch: {reason}; make room "
+                f"{len(files)} images are decoded again in every epoch: {reason}; make room "
                 "there, choose another folder, or keep them in memory",
                 stacklevel=3,
             )
@@ -147,27 +147,27 @@ def _on_disk(files: Sequence[Path], cache: CacheConfig, progress: Progress | Non
     return _mapped(data, sizes)
 
 
-def _mapped(data: Path, sizes: NDArray[np.int64]) -> Pixels:
+def _mapped(data: Path, sizes: NDArray[np.int64]) -> DecodedImages:
     flat = np.asarray(np.memmap(data, np.uint8, mode="r"))
     ends = np.cumsum(3 * sizes.prod(axis=1))
 
-    def load(i: int) -> Picture:
+    def load(i: int) -> ImageArray:
         height, width = sizes[i]
         return flat[ends[i] - 3 * height * width : ends[i]].reshape(height, width, 3)
 
-    return Pixels(load, sizes, np.arange(len(sizes)))
+    return DecodedImages(load, len(sizes), sizes)
 
 
 def _write(
     data: Path, files: Sequence[Path], digests: Sequence[bytes], progress: Progress | None
 ) -> NDArray[np.int64]:
-    """Decode all files into `data` and write its index; the sizes of the images."""
+    """Decode all files into `data`, write its index, and return the sizes of the images."""
     shapes, checksums = [], []
     with _written(data) as out:
-        for picture in in_order(_decode, zip(files, digests, strict=True), DECODING_THREADS):
-            pixels = np.ascontiguousarray(picture).data
+        for image in map_in_order(_decode, zip(files, digests, strict=True), DECODING_THREADS):
+            pixels = np.ascontiguousarray(image).data
             out.write(pixels)
-            shapes.append(picture.shape[:2])
+            shapes.append(image.shape[:2])
             checksums.append(zlib.crc32(pixels))
             if progress:
                 progress(len(shapes), len(files))
@@ -183,10 +183,10 @@ def _common_folder(files: Sequence[Path]) -> str:
 
 @contextmanager
 def _written(path: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when all is written, and is gone if anything fails.
+    """A file that gets its name when all is written, and is deleted if anything fails.
 
-    Its first name is its own, for another process may be writing the same set. Nobody waits for
-    the disk: what a power cut leaves unwritten does not have the right checksums.
+    Its temporary name is unique, since another process may be writing the same set. It is not
+    synced to disk: what a power cut leaves unwritten does not have the right checksums.
     """
     try:
         handle, name = tempfile.mkstemp(_PART, f"{path.stem}.", path.parent)
@@ -199,8 +199,10 @@ def _written(path: Path) -> Iterator[BinaryIO]:
             raise
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written ({error.strerror}); make room, choose another cache "
-            "folder, or keep decoded images in memory or nowhere"
+            f"cannot be written ({error.strerror})",
+            file=path,
+            hint="make room, choose another cache folder, or keep decoded images in memory or "
+            "nowhere",
         ) from error
 
 
@@ -213,15 +215,17 @@ def _intact(data: Path, count: int) -> NDArray[np.int64] | None:
             return None
         if data.stat().st_size != 3 * sizes.prod(axis=1).sum():
             return None
-        pixels = _mapped(data, sizes)
-        found = list(in_order(lambda i: zlib.crc32(pixels[i].data), range(count), DECODING_THREADS))
+        images = _mapped(data, sizes)
+        found = list(
+            map_in_order(lambda i: zlib.crc32(images[i].data), range(count), DECODING_THREADS)
+        )
         return sizes if found == about["checksums"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _no_room(cache: CacheConfig, needed: int) -> str | None:
-    """Why a set of so many bytes cannot be written; None if it can."""
+    """Why a set of `needed` bytes cannot be written; None if it can."""
     folder = cache.path
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -250,7 +254,7 @@ def _ours(folder: Path, suffix: str = "") -> list[Path]:
 
 
 def _size(path: Path) -> int:
-    """In bytes; 0 if another process has just renamed or deleted it."""
+    """Bytes of a file; 0 if another process has just renamed or deleted it."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -261,16 +265,18 @@ def _digest(file: Path) -> bytes:
     return hashlib.blake2b(_read(file), digest_size=32).digest()
 
 
-def _decode(file_and_digest: tuple[Path, bytes]) -> Picture:
+def _decode(file_and_digest: tuple[Path, bytes]) -> ImageArray:
     file, digest = file_and_digest
     content = _read(file)
     if hashlib.blake2b(content, digest_size=32).digest() != digest:
-        raise DataError(f"{file} was changed while the images were being read; start again")
+        raise DataError(
+            "was changed while the images were being read", file=file, hint="start again"
+        )
     return np.asarray(decode_image(io.BytesIO(content), str(file)))
 
 
 def _decoded_bytes(file: Path) -> int:
-    """From the header; 0 for a file that cannot be read, since decoding it will say why."""
+    """Size once decoded, from the header; 0 if unreadable, since decoding it will say why."""
     try:
         with Image.open(file, formats=FORMATS) as image:
             return 3 * int(image.width) * int(image.height)

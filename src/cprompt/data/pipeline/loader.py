@@ -16,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cprompt.data.pipeline.pixels import Pixels, in_order
-from cprompt.data.pipeline.views import DRAWS, Preparation, Stages, send, take
+from cprompt.data.pipeline.decoded import DecodedImages
+from cprompt.data.pipeline.parallel import map_in_order
+from cprompt.data.pipeline.views import DRAWS, Preparation, ViewChain, apply_views, send
 from cprompt.errors import ConfigError, DataError
 from cprompt.seeds import generator
 
 if TYPE_CHECKING:
-    from cprompt.data.pipeline.resample import Sampler
+    from cprompt.data.pipeline.resample import DeviceImages
 
 Batch: TypeAlias = tuple[Tensor, Tensor]
 Numbers: TypeAlias = NDArray[np.int64]
@@ -35,16 +36,16 @@ class BatchLoader:
     """Batches of one set's images; every draw is a function of (seed, epoch, index).
 
     So a run can start again at any batch, and neither the batch size nor the number of workers
-    changes what an image looks like. `index` counts within `pixels`: two loaders that must not
-    draw alike (two tasks, say) need two seeds.
+    changes what an image looks like. `index` counts within `images`: two loaders that must draw
+    differently (two tasks, say) need two seeds.
 
-    A set that has room on a CUDA device is sent there once, and its views are taken there. Else
-    they are taken by PIL, ahead of time if there are workers, and sent batch by batch.
+    A set that fits on a CUDA device is sent there once, and its views are made there. Otherwise
+    PIL makes them, ahead of time if there are workers, and they are sent batch by batch.
     """
 
     def __init__(
         self,
-        pixels: Pixels,
+        images: DecodedImages,
         targets: Numbers,
         preparation: Preparation,
         batch_size: int,
@@ -54,19 +55,19 @@ class BatchLoader:
         workers: int = 0,
         device_gib: float | None = None,
     ) -> None:
-        """`targets[i]` is what the network should say of image i, in the caller's numbering.
+        """`targets[i]` is the target of image i, in the caller's numbering.
 
         Without a seed an epoch shows the test views in order. `workers` are threads; with 0,
         images are prepared when they are asked for. `device_gib` is the room for the set on a
         CUDA device, by default half of what is free there when the first batch is made.
         """
-        if len(pixels) != len(targets):
-            raise DataError(f"{len(pixels)} images but {len(targets)} targets")
+        if len(images) != len(targets):
+            raise DataError(f"{len(images)} images but {len(targets)} targets")
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
         if workers < 0:
             raise ConfigError(f"workers must be 0 or more, not {workers}")
-        self._pixels = pixels
+        self._images = images
         self._targets = np.asarray(targets, dtype=np.int64)
         self._preparation = preparation
         self._normalize = preparation.normalizer(device)
@@ -80,11 +81,11 @@ class BatchLoader:
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        return math.ceil(len(self._pixels) / self._batch_size)
+        return math.ceil(len(self._images) / self._batch_size)
 
     @property
     def targets(self) -> Numbers:
-        """What the network should say of each image."""
+        """The target of each image."""
         return self._targets
 
     @property
@@ -92,9 +93,9 @@ class BatchLoader:
         """Images in a batch."""
         return self._batch_size
 
-    def plain(self) -> Plain:
-        """Batches of the test views in order, with targets; to be gone through at will."""
-        return Plain(self)
+    def unaugmented(self) -> UnaugmentedBatches:
+        """Batches of the test views in order, with targets; can be iterated any number of times."""
+        return UnaugmentedBatches(self)
 
     def epoch(self, epoch: int, start: int = 0) -> Stream[Batch]:
         """The batches of one epoch from number `start` on, on the device.
@@ -122,8 +123,8 @@ class BatchLoader:
             yield images, targets[i : i + len(images)]
 
     def _draw(self, epoch: int) -> tuple[Numbers, Uniforms | None]:
-        """The order of the images, and row i of numbers to draw image i's view from."""
-        count = len(self._pixels)
+        """The order of the images, and the numbers that image i's view is drawn from, as row i."""
+        count = len(self._images)
         if self._seed is None:
             return np.arange(count), None
         rng = generator(self._seed, epoch)
@@ -132,53 +133,52 @@ class BatchLoader:
 
     def _views(self, groups: Sequence[Numbers], uniforms: Uniforms | None) -> Stream[Tensor]:
         """Views of each group's images as network input; test views without `uniforms`."""
-        sampler = self._sampler
-        if sampler is not None and groups:
+        on_device = self._on_device
+        if on_device is not None and groups:
             numbers = np.concatenate(groups)
-            plan = sampler.plan(self._stages(numbers, sampler.sizes[numbers], uniforms), numbers)
+            plan = on_device.plan(self._chain(numbers, on_device.sizes[numbers], uniforms), numbers)
             ends = np.cumsum([len(group) for group in groups]).tolist()
             for start, stop in zip([0, *ends], ends, strict=False):
-                yield sampler.take(plan, start, stop)
+                yield on_device.inputs(plan, start, stop)
             return
 
-        with closing(in_order(partial(self._levels, uniforms), groups, self._workers)) as prepared:
-            for levels in prepared:
+        batches = map_in_order(partial(self._levels, uniforms), groups, self._workers)
+        with closing(batches):
+            for levels in batches:
                 yield self._normalize(levels.to(self.device, non_blocking=True))
 
     def _levels(self, uniforms: Uniforms | None, group: Numbers) -> Tensor:
-        """Views of a group's images taken with PIL: uint8 (B, S, S, 3)."""
+        """Views of a group's images, made by PIL: uint8 (B, S, S, 3)."""
         size = self._preparation.size
         levels = torch.empty((len(group), size, size, 3), dtype=torch.uint8)
         for view, number in zip(levels.numpy(), group, strict=True):
-            image = self._pixels[number]  # its size may not be known before
-            stages = self._stages(
-                number[None], np.array([image.shape[:2]], dtype=np.int64), uniforms
-            )
-            view[:] = take(image, stages, 0)
+            image = self._images[number]  # its size may not be known before
+            shape = np.array([image.shape[:2]], dtype=np.int64)
+            view[:] = apply_views(image, self._chain(number[None], shape, uniforms), 0)
         return levels.pin_memory() if self.device.type == "cuda" else levels
 
-    def _stages(self, numbers: Numbers, sizes: Numbers, uniforms: Uniforms | None) -> Stages:
+    def _chain(self, numbers: Numbers, sizes: Numbers, uniforms: Uniforms | None) -> ViewChain:
         if uniforms is None:
             return self._preparation.test_views(sizes)
         return self._preparation.train_views(uniforms[numbers], sizes)
 
     @cached_property
-    def _sampler(self) -> Sampler | None:
+    def _on_device(self) -> DeviceImages | None:
         """The whole set on a CUDA device, if that is where batches go and it fits."""
         if self.device.type != "cuda" or not self._fits() or not _triton_works(self.device):
             return None
-        from cprompt.data.pipeline.resample import Sampler
+        from cprompt.data.pipeline.resample import DeviceImages
 
-        return Sampler(self._pixels, self._normalize, self.device)
+        return DeviceImages(self._images, self._normalize, self.device)
 
     def _fits(self) -> bool:
-        if self._pixels.sizes is None:
+        if self._images.sizes is None:
             return False
         if self._device_gib is None:
             room = torch.cuda.mem_get_info(self.device)[0] / 2
         else:
             room = self._device_gib * 2**30
-        return 0 < 3 * int(self._pixels.sizes.prod(axis=1).sum()) <= room
+        return 0 < 3 * int(self._images.sizes.prod(axis=1).sum()) <= room
 
     def _timed(self, items: Stream[T]) -> Stream[T]:
         """The same items; the time spent asking for each is added to `waited`."""
@@ -195,8 +195,8 @@ class BatchLoader:
 
 
 @dataclass(frozen=True)
-class Plain:
-    """A loader's images under the test view, batch by batch, as often as one likes."""
+class UnaugmentedBatches:
+    """A loader's images under the test view, batch by batch; each iteration starts again."""
 
     loader: BatchLoader
 
@@ -219,7 +219,7 @@ def _triton_works(device: torch.device) -> bool:
     except Exception as error:  # no Triton, no C compiler, a card it does not know, ...
         warnings.warn(
             f"images are prepared on the CPU: Triton does not work here ({error}); install a C "
-            "compiler, or set device_gib 0 if this is as it should be",
+            "compiler, or set device_gib 0 to prepare them there without this warning",
             stacklevel=2,
         )
         return False

@@ -1,8 +1,8 @@
-"""Views of images taken on a CUDA device, by one kernel; imported only there, as it needs Triton.
+"""Views of images made on a CUDA device by one Triton kernel; imported only where there is one.
 
-The result is what PIL gives for the same views, level by level: a triangle filter, widened where a
-image shrinks, along rows and then along columns, with weights of 22 bits and whole levels in
-between. From version 13 on, Pillow takes columns first where that is less work; there about a
+The result equals PIL's for the same views, level by level: a triangle filter, widened where an
+image shrinks, along rows and then along columns, with weights of 22 bits and rounded levels in
+between. From version 13 on, Pillow resizes columns first where that is less work; there about a
 quarter of the levels differ by one.
 """
 
@@ -22,46 +22,47 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cprompt.data.pipeline.pixels import Pixels
-from cprompt.data.pipeline.views import Normalizer, Stages, Views, build, send
+from cprompt.data.pipeline.decoded import DecodedImages, from_array
+from cprompt.data.pipeline.views import Normalizer, ViewChain, Views, build, send
 
-_ROWS, _COLUMNS = 4, 64  # of an output image, worked out by one program of the kernel
+_ROWS, _COLUMNS = 4, 64  # of an output image, computed by one program of the kernel
 _CHUNK = 2**26  # bytes uploaded at once
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Views of n images, ready on the device; one table a stage."""
+    """Views of n images, ready on the device; one table per link of the chain."""
 
     tables: tuple[Tensor, ...]  # (n, 13) int64, see `_table`
     brightness: tuple[Tensor, ...]  # (n,) float32
-    shapes: tuple[NDArray[np.int64], ...]  # (n, 2), on the host: it says how much to launch
+    shapes: tuple[NDArray[np.int64], ...]  # (n, 2), on the host: sizes of the launches
 
 
-class Sampler:
-    """The images of a set on a device, and the views taken of them there."""
+class DeviceImages:
+    """The images of a set on a device, and their views made there."""
 
-    def __init__(self, pixels: Pixels, normalizer: Normalizer, device: torch.device) -> None:
-        assert pixels.sizes is not None
+    def __init__(self, images: DecodedImages, normalizer: Normalizer, device: torch.device) -> None:
+        """`images` must know their sizes."""
+        assert images.sizes is not None
         self.device = device
-        self.sizes = pixels.sizes
-        self._offsets, self._flat = _upload(pixels, device)
+        self.sizes = images.sizes
+        self._offsets, self._flat = _upload(images, device)
         levels = torch.arange(256, dtype=torch.uint8, device=device)
         table = normalizer(levels.view(256, 1, 1, 1).expand(-1, -1, -1, 3))
         self._normalized = table.view(256, 3).T.contiguous()  # (3, 256) float32
 
-    def plan(self, stages: Stages, numbers: NDArray[np.int64]) -> Plan:
-        """Send views to the device; row i is to be taken of image `numbers[i]`."""
+    def plan(self, chain: ViewChain, numbers: NDArray[np.int64]) -> Plan:
+        """Send views to the device; row i is a view of image `numbers[i]`."""
         offsets, widths = self._offsets[numbers], self.sizes[numbers, 1]
         tables = []
-        for views in stages:
+        for views in chain:
             tables.append(send(torch.from_numpy(_table(views, offsets, widths)), self.device))
             offsets, widths = np.zeros_like(offsets), views.shape[:, 1]
-        brightness = [send(torch.from_numpy(views.brightness), self.device) for views in stages]
-        return Plan(tuple(tables), tuple(brightness), tuple(views.shape for views in stages))
+        brightness = [send(torch.from_numpy(views.brightness), self.device) for views in chain]
+        return Plan(tuple(tables), tuple(brightness), tuple(views.shape for views in chain))
 
-    def take(self, plan: Plan, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` of the plan as input: float32 (B, 3, S, S).
+    def inputs(self, plan: Plan, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` of the plan as network input: float32 (B, 3, S, S).
 
         Only queues work: nothing here waits for the device.
         """
@@ -97,24 +98,24 @@ class Sampler:
 
 
 def try_kernel(device: torch.device) -> None:
-    """Take a view of one pixel, which fails where Triton cannot compile for the device."""
+    """Make a view of one pixel, which fails where Triton cannot compile for the device."""
     preparation = build("plain", 1, "none")
     sizes = np.ones((1, 2), dtype=np.int64)
-    pixel = Pixels(lambda i: np.zeros((1, 1, 3), np.uint8), sizes, np.arange(1))
-    sampler = Sampler(pixel, preparation.normalizer(device), device)
-    sampler.take(sampler.plan(preparation.test_views(sizes), np.arange(1)), 0, 1)
+    pixel = from_array(np.zeros((1, 1, 1, 3), np.uint8))
+    images = DeviceImages(pixel, preparation.normalizer(device), device)
+    images.inputs(images.plan(preparation.test_views(sizes), np.arange(1)), 0, 1)
 
 
-def _upload(pixels: Pixels, device: torch.device) -> tuple[NDArray[np.int64], Tensor]:
+def _upload(images: DecodedImages, device: torch.device) -> tuple[NDArray[np.int64], Tensor]:
     """All images one after the other in one uint8 tensor, and where each begins."""
-    assert pixels.sizes is not None
-    ends = np.cumsum(3 * pixels.sizes.prod(axis=1))
+    assert images.sizes is not None
+    ends = np.cumsum(3 * images.sizes.prod(axis=1))
     offsets = np.concatenate([[0], ends[:-1]])
     flat = torch.empty(int(ends[-1]), dtype=torch.uint8, device=device)
     first = 0
-    while first < len(pixels):
+    while first < len(images):
         stop = max(first + 1, int(np.searchsorted(ends, offsets[first] + _CHUNK, side="right")))
-        part = np.concatenate([pixels[i].reshape(-1) for i in range(first, stop)])
+        part = np.concatenate([images[i].reshape(-1) for i in range(first, stop)])
         flat[offsets[first] : ends[stop - 1]] = torch.from_numpy(part)
         first = stop
     return offsets, flat
@@ -123,7 +124,7 @@ def _upload(pixels: Pixels, device: torch.device) -> tuple[NDArray[np.int64], Te
 def _table(
     views: Views, offsets: NDArray[np.int64], widths: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """(n, 13): what the kernel reads of each view, in the order in which it does."""
+    """(n, 13): what the kernel reads of each view, in the order in which it reads."""
     flip = views.flip[:, None]
     columns = [offsets[:, None], widths[:, None], views.window, views.resized, views.corner]
     return np.hstack([*columns, views.shape, flip]).astype(np.int64)
@@ -150,8 +151,8 @@ def _resample(
     """A block of one output image.
 
     Image i begins `source_slot` * i bytes behind the place its table says, and is written
-    `out_slot` * i values behind the beginning of `out`: as levels (h, w, 3), or if this is the LAST
-    stage as normalised values (3, h, w).
+    `out_slot` * i values behind the beginning of `out`: as levels (h, w, 3), or if these views are
+    the LAST of the chain as normalised values (3, h, w).
     """
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
@@ -242,7 +243,7 @@ def _weight(tap, nearest, offset, window, resized):
 
 @triton.jit
 def _unit(nearest, offset, window, resized, taps):
-    """What makes the weights of an output pixel shares of 2^22."""
+    """The factor that makes the weights of an output pixel add up to 2^22."""
     total = nearest * 0
     for tap in range(-taps, taps + 1):
         total += _weight(tap, nearest, offset, window, resized)
@@ -251,7 +252,7 @@ def _unit(nearest, offset, window, resized, taps):
 
 @triton.jit
 def _share(tap, nearest, offset, window, resized, unit):
-    """A weight as PIL has it, rounded to 22 bits; in float64, for float32 has not many more."""
+    """A weight as in PIL, rounded to 22 bits; in float64, since float32 has only 24."""
     weight = _weight(tap, nearest, offset, window, resized).to(tl.float64)
     return (weight * unit + 0.5).to(tl.int32)
 

@@ -1,7 +1,7 @@
-"""Named ways to turn an image into a network's input: views are drawn, then taken.
+"""Named ways to turn an image into a network's input: views are drawn, then applied.
 
-Drawing is arithmetic on uniform numbers and image sizes, for many images at once and alike on
-every device. Taking a view touches pixels: here with PIL, in `resample` on a CUDA device.
+Drawing is arithmetic on uniform numbers and image sizes, for many images at once and the same on
+every device. Applying a view touches pixels: here with PIL, in `resample` on a CUDA device.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Recipe:
     squeeze: bool = False
     """Testing: the whole image is squeezed into the square instead."""
     scale: Range | None = (0.08, 1.0)
-    """Training: part of the area that a random crop takes; None trains on the test view."""
+    """Training: share of the area that a random crop takes; None trains on the test view."""
     ratio: Range = (3 / 4, 4 / 3)
     """Width / height of a random crop."""
     brightness: float | None = None
@@ -80,12 +80,12 @@ class Views:
     brightness: NDArray[np.float32]  # (n,)
 
 
-Stages: TypeAlias = tuple[Views, ...]
-"""Views of the same n images to be taken one after the other, each of what the last one gave."""
+ViewChain: TypeAlias = tuple[Views, ...]
+"""Views of the same n images, applied one after the other, each to what the last one gave."""
 
 
 def build(recipe: str, size: int, normalization: str) -> Preparation:
-    """How images become float32 (3, size, size). The recipes:
+    """How images become float32 (3, size, size), by the name of a recipe:
 
     - `photo`: any part of the image from 8 % of its area up, mirrored half of the time; tested
       on the central square.
@@ -97,10 +97,11 @@ def build(recipe: str, size: int, normalization: str) -> Preparation:
     - `plain`: the central square, in training too; nothing is random.
     """
     if recipe not in RECIPES:
-        raise ConfigError(f"unknown transform recipe {recipe!r}; use one of {', '.join(RECIPES)}")
+        raise ConfigError(f"unknown transform {recipe!r}", hint=f"use one of {', '.join(RECIPES)}")
     if normalization not in NORMALIZATIONS:
         raise ConfigError(
-            f"unknown normalization {normalization!r}; use one of {', '.join(NORMALIZATIONS)}"
+            f"unknown normalization {normalization!r}",
+            hint=f"use one of {', '.join(NORMALIZATIONS)}",
         )
     if size < 1:
         raise ConfigError(f"the input size must be at least 1 pixel, not {size}")
@@ -116,12 +117,12 @@ class Preparation:
     mean: Channels
     std: Channels
 
-    def train_views(self, uniforms: Floats, sizes: Ints) -> Stages:
+    def train_views(self, uniforms: Floats, sizes: Ints) -> ViewChain:
         """Row i of `uniforms` (n, DRAWS) makes the view of an image of `sizes[i]` (h, w)."""
         recipe = self.recipe
         if recipe.scale is None:
             return self.test_views(sizes)
-        first: Stages = ()
+        first: ViewChain = ()
         if recipe.brightness is not None:
             change = recipe.brightness * (2 * uniforms[:, _BRIGHTNESS] - 1)
             first = (_views(sizes, _by_short_side(sizes, self._margin()), brightness=1 + change),)
@@ -130,7 +131,7 @@ class Preparation:
         last = _views(sizes, self._square(sizes), window=crop, flip=uniforms[:, _FLIP] < 0.5)
         return (*first, last)
 
-    def test_views(self, sizes: Ints) -> Stages:
+    def test_views(self, sizes: Ints) -> ViewChain:
         """The view of each image of `sizes` (n, 2: height, width) for testing."""
         square = self._square(sizes)
         if self.recipe.squeeze:
@@ -141,8 +142,9 @@ class Preparation:
 
     def prepare(self, image: Image.Image) -> Tensor:
         """One RGB image under the test view: float32 (3, size, size)."""
-        picture = np.asarray(image)
-        levels = take(picture, self.test_views(np.array([picture.shape[:2]], dtype=np.int64)), 0)
+        array = np.asarray(image)
+        size = np.array([array.shape[:2]], dtype=np.int64)
+        levels = apply_views(array, self.test_views(size), 0)
         return self.normalizer(torch.device("cpu"))(torch.from_numpy(levels[None].copy()))[0]
 
     def normalizer(self, device: torch.device) -> Normalizer:
@@ -175,27 +177,27 @@ class Normalizer:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """A CPU tensor on `device`; to a CUDA device through pinned memory, so that nothing waits."""
+    """A CPU tensor on `device`; to CUDA through pinned memory, so that the host does not wait."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
-def take(picture: NDArray[np.uint8], stages: Stages, row: int) -> NDArray[np.uint8]:
+def apply_views(image: NDArray[np.uint8], chain: ViewChain, row: int) -> NDArray[np.uint8]:
     """One image (h, w, 3) through row `row` of the views, bit for bit as torchvision on PIL."""
-    for views in stages:
+    for views in chain:
         top, left, height, width = views.window[row].tolist()
-        image = Image.fromarray(picture[top : top + height, left : left + width])
+        part = Image.fromarray(image[top : top + height, left : left + width])
         height, width = views.resized[row].tolist()
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
+        part = part.resize((width, height), Image.Resampling.BILINEAR)
         factor = float(views.brightness[row])
         if factor != 1:
-            image = ImageEnhance.Brightness(image).enhance(factor)
+            part = ImageEnhance.Brightness(part).enhance(factor)
         (top, left), (height, width) = views.corner[row].tolist(), views.shape[row].tolist()
-        picture = np.asarray(image)[top : top + height, left : left + width]
+        image = np.asarray(part)[top : top + height, left : left + width]
         if views.flip[row]:
-            picture = picture[:, ::-1]
-    return picture
+            image = image[:, ::-1]
+    return image
 
 
 def random_crops(uniforms: Floats, sizes: Ints, scale: Range, ratio: Range) -> Ints:

@@ -1,0 +1,186 @@
+"""Photos as pixels: one photo of any kind as upright RGB, and many decoded into memory.
+
+Photos are decoded into memory and nowhere else. Large ones are made smaller on the way in, to a
+few times what the network sees, both for learning and for predicting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from cprompt.data.image_files import (
+    MAX_PIXELS,
+    damaged,
+    read_image,
+    too_many_pixels,
+    upright_rgb,
+)
+from cprompt.data.pipeline.decoded import DecodedImages, ImageArray, Progress
+from cprompt.data.pipeline.parallel import DECODING_THREADS
+from cprompt.errors import DataError
+
+MAX_ASPECT = 50
+"""Long side over short side above which an image is refused: resized by its short side, as images
+are before the central square is cut out, a line of pixels would fill the memory."""
+
+DETAIL = 2
+"""Short side at which an image is kept, in sides of the network's input."""
+
+MEMORY = 2 * 2**30
+"""Bytes of photos that are kept in memory; further ones are decoded again when needed."""
+
+PhotoLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[Any] | torch.Tensor
+"""A path, a PIL image, an array (H, W), (H, W, 3) or a tensor (3, H, W), (1, H, W), (H, W).
+
+Arrays and tensors hold whole numbers 0..255 or floats 0..1.
+"""
+
+
+# --- many photos --------------------------------------------------------------------------------
+
+
+def decode(
+    photos: Sequence[PhotoLike],
+    side: int,
+    progress: Progress | None = None,
+    memory: int = MEMORY,
+) -> DecodedImages:
+    """Decode all photos, so that a bad one is named before any work.
+
+    `side` is that of the network's input. Past `memory` bytes a photo is not kept but decoded
+    again whenever it is asked for.
+
+    >>> decode([np.zeros((80, 120, 3), np.uint8)], side=16).sizes.tolist()
+    [[32, 48]]
+    """
+    return _lazily(photos, side).in_memory(progress, limit=memory)
+
+
+def decode_in_parts(
+    photos: Sequence[PhotoLike], side: int, size: int, progress: Progress | None = None
+) -> Iterator[DecodedImages]:
+    """Decode `size` photos at a time, in order, so that there may be any number of them.
+
+    `progress` is told of all photos together.
+    """
+    images = _lazily(photos, side)
+    for first in range(0, len(photos), size):
+
+        def told(done: int, _: int, before: int = first) -> None:
+            if progress:
+                progress(before + done, len(photos))
+
+        part = images.subset(range(first, min(first + size, len(photos))))
+        yield part.in_memory(told, limit=MEMORY)
+
+
+def _lazily(photos: Sequence[PhotoLike], side: int) -> DecodedImages:
+    """The photos, each decoded and made smaller when it is asked for."""
+
+    def load(i: int) -> ImageArray:
+        return np.asarray(shrunk(load_photo(photos[i], f"item {i}"), DETAIL * side))
+
+    # Threads only for files: a torch Dataset may not allow more than one.
+    files = isinstance(photos, list) and all(isinstance(p, (str, os.PathLike)) for p in photos)
+    return DecodedImages(load, len(photos), threads=DECODING_THREADS if files else 0)
+
+
+def shrunk(image: Image.Image, side: int) -> Image.Image:
+    """The image with its short side at most `side` long, proportions kept."""
+    scale = side / min(image.size)
+    if scale >= 1:
+        return image
+    width, height = (max(1, round(scale * length)) for length in image.size)
+    return image.resize((width, height), Image.Resampling.BILINEAR)
+
+
+# --- one photo ----------------------------------------------------------------------------------
+
+
+def load_photo(photo: Any, name: str) -> Image.Image:
+    """One photo of any kind that `PhotoLike` lists, as upright RGB.
+
+    A DataError names the file at fault, or `name` where the photo is not a file.
+    """
+    if isinstance(photo, (str, os.PathLike)):
+        return _checked(read_image(Path(photo)), str(photo))
+    if isinstance(photo, Image.Image):
+        return _checked(_from_pil(photo, name), name)
+    if isinstance(photo, torch.Tensor):
+        if photo.dtype == torch.bfloat16:
+            raise DataError("is a bfloat16 tensor", file=name, hint="use uint8, or floats 0 to 1")
+        array = photo.detach().cpu().numpy()
+        if array.ndim == 3:
+            array = np.moveaxis(array, 0, -1)
+        return _checked(_from_array(array, name), name)
+    if isinstance(photo, np.ndarray):
+        return _checked(_from_array(photo, name), name)
+    raise DataError(
+        f"{short(photo)} is not a photo",
+        file=name,
+        hint="give a path, a PIL image, an array or a tensor",
+    )
+
+
+def _from_pil(image: Image.Image, name: str) -> Image.Image:
+    if image.width * image.height > MAX_PIXELS:
+        raise too_many_pixels(name)
+    try:
+        return upright_rgb(image)
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders meet broken files with almost any exception
+        raise damaged(name, error) from error
+
+
+def _from_array(array: NDArray[Any], name: str) -> Image.Image:
+    """(H, W), (H, W, 1) or (H, W, 3), whole numbers 0..255 or floats 0..1."""
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.shape[2] not in (1, 3) or 0 in array.shape:
+        raise DataError(
+            f"has shape {array.shape}; expected an array (H, W, 3) or (H, W), "
+            "or a tensor (3, H, W) or (1, H, W)",
+            file=name,
+        )
+    whole = np.issubdtype(array.dtype, np.integer)
+    if not (whole or np.issubdtype(array.dtype, np.floating)):
+        raise DataError(f"is of type {array.dtype}; expected uint8, or floats of 0 to 1", file=name)
+    top = 255 if whole else 1
+    low, high = array.min(), array.max()
+    if not (low >= 0 and high <= top):
+        raise DataError(
+            f"has values from {low} to {high}; {array.dtype} photos run from 0 to {top}",
+            file=name,
+            hint="pass photos as they are, not normalised",
+        )
+    if not whole:
+        array = np.rint(array.astype(np.float64) * 255)
+    levels = array.astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(np.broadcast_to(levels, (*levels.shape[:2], 3))))
+
+
+def _checked(image: Image.Image, name: str) -> Image.Image:
+    """The image, unless it is empty, or too long and narrow to be seen as a square."""
+    if min(image.size) < 1 or max(image.size) > MAX_ASPECT * min(image.size):
+        raise DataError(
+            f"has {image.width}×{image.height} pixels; one side may be at most {MAX_ASPECT} times "
+            "the other",
+            file=name,
+            hint="crop it, or leave it out",
+        )
+    return image
+
+
+def short(value: Any) -> str:
+    """A value, or the name of its type, in at most 60 characters for a message."""
+    text = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
+    return text if len(text) <= 60 else text[:57] + "..."

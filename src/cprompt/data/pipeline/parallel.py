@@ -1,0 +1,41 @@
+"""Work spread over threads, with results in order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+DECODING_THREADS = min(16, (os.cpu_count() or 1) + 2)
+
+
+def map_in_order(
+    function: Callable[[T], R], items: Iterable[T], threads: int
+) -> Generator[R, None, None]:
+    """Yield `function(item)` for each item, in order, computed ahead of the reader in threads.
+
+    At most two results per thread wait to be read. An exception is raised in its item's place.
+    When this generator is closed, its threads have ended. With 0 threads it is `map`.
+
+    >>> list(map_in_order(abs, [-2, 1, -3], threads=2))
+    [2, 1, 3]
+    """
+    if threads == 0:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(threads)
+    pending: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > 2 * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,207 @@
+"""Photos of any kind as pixels, decoded into memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cprompt.classifier.photo_sources import as_photos
+from cprompt.classifier.photos import decode, decode_in_parts, load_photo, shrunk
+from cprompt.errors import DataError
+
+
+def gradient(height: int = 5, width: int = 7) -> np.ndarray:
+    """An image whose every pixel differs."""
+    at = np.arange(height * width * 3) * 7 % 251
+    return at.reshape(height, width, 3).astype(np.uint8)
+
+
+def saved(path: Path, image: np.ndarray | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(gradient() if image is None else image).save(path)
+    return path
+
+
+def arrays(photos: Any) -> list[np.ndarray]:
+    """One photo or many, each as an array."""
+    return [np.asarray(load_photo(photo, f"item {i}")) for i, photo in enumerate(as_photos(photos))]
+
+
+# --- photos -------------------------------------------------------------------------------------
+
+
+def every_kind(tmp_path: Path) -> dict[str, Any]:
+    image = gradient()
+    file = saved(tmp_path / "a.png")
+    tensor = torch.from_numpy(image).permute(2, 0, 1)
+    return {
+        "str": str(file),
+        "path": file,
+        "pil": Image.fromarray(image),
+        "opened": Image.open(file),
+        "uint8": image,
+        "int64": image.astype(np.int64),
+        "float64": image / 255,
+        "float32": (image / 255).astype(np.float32),
+        "tensor": tensor,
+        "float tensor": tensor / 255,
+        "half tensor": (tensor / 255).half(),
+    }
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "str", "path", "pil", "opened", "uint8", "int64", "float64", "float32", "tensor",
+        "float tensor", "half tensor",
+    ],
+)  # fmt: skip
+def test_one_photo_of_any_kind_is_the_same_image(tmp_path: Path, kind: str) -> None:
+    photo = every_kind(tmp_path)[kind]
+    (one,) = arrays(photo)
+    np.testing.assert_array_equal(one, gradient())
+    for many in ([photo, photo], (photo, photo), iter([photo, photo])):
+        for each in arrays(many):
+            np.testing.assert_array_equal(each, gradient())
+
+
+def test_arrays_and_tensors_of_many_photos_are_many() -> None:
+    batch = np.stack([gradient(), 255 - gradient()])
+    for many in (batch, torch.from_numpy(batch).permute(0, 3, 1, 2), list(batch)):
+        found = arrays(many)
+        assert len(found) == 2
+        np.testing.assert_array_equal(found[1], 255 - gradient())
+    assert len(as_photos(np.array(["a.png", "b.png"]))) == 2
+    assert len(as_photos([])) == 0
+    assert len(as_photos(np.zeros((0, 4, 4, 3), np.uint8))) == 0
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 1)])
+def test_grey_arrays_become_three_equal_channels(shape: tuple[int, ...]) -> None:
+    grey = np.arange(24, dtype=np.uint8).reshape(shape)
+    (found,) = arrays(grey)
+    for channel in range(3):
+        np.testing.assert_array_equal(found[..., channel], grey.reshape(4, 6))
+    tensor = torch.from_numpy(grey.reshape(1, 4, 6))
+    np.testing.assert_array_equal(arrays(tensor)[0], found)
+    np.testing.assert_array_equal(arrays(tensor[0])[0], found)
+
+
+def test_a_pil_image_is_turned_upright_and_laid_on_white(tmp_path: Path) -> None:
+    turned = Image.fromarray(gradient(4, 6))
+    exif = turned.getexif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "turned.png", exif=exif)
+    from_path, from_pil = arrays([tmp_path / "turned.png", Image.open(tmp_path / "turned.png")])
+    assert from_pil.shape == (6, 4, 3)
+    np.testing.assert_array_equal(from_path, from_pil)
+    clear = Image.new("RGBA", (3, 2), (9, 9, 9, 0))
+    assert (arrays(clear)[0] == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("photo", "message"),
+    [
+        (np.zeros((4, 4, 2), np.uint8), r"item 0: has shape \(4, 4, 2\); expected"),
+        (np.zeros((0, 4, 3), np.uint8), r"shape \(0, 4, 3\)"),
+        (np.zeros((4,)), r"shape \(4,\)"),
+        (np.zeros((4, 4, 3)) - 0.1, "values from -0.1 to -0.1; float64 photos run from 0 to 1"),
+        (np.full((4, 4, 3), 300), "values from 300 to 300; int64 photos run from 0 to 255"),
+        (np.full((4, 4, 3), np.nan), "values from nan"),
+        (np.full((4, 4, 3), np.inf), "values from inf"),
+        (torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(0)), "not normalised"),
+        (torch.zeros(3, 4, 4, dtype=torch.bfloat16), "bfloat16"),
+        (np.zeros((4, 4, 3), bool), "type bool; expected uint8, or floats of 0 to 1"),
+        (np.zeros((4, 4, 3), complex), "type complex128"),
+        (Image.new("RGB", (0, 0)), "item 0: has 0×0 pixels"),
+        (Image.new("RGB", (50_000, 1)), "50000×1 pixels; one side may be at most 50 times"),
+        (Image.new("RGB", (1, 51)), "1×51 pixels"),
+        (Image.new("1", (20_000, 20_000)), "more than 178 million pixels"),
+        (3, "3 is not a photo"),
+        ([None], "item 0: NoneType is not a photo"),
+        ([gradient(), {"a": 1}], "item 1: dict is not a photo"),
+        ("nowhere.jpg", "nowhere.jpg: does not exist"),
+    ],
+)
+def test_a_bad_photo_is_named_with_what_is_wrong(photo: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        arrays(photo)
+
+
+def test_a_bad_file_is_named(tmp_path: Path) -> None:
+    whole = saved(tmp_path / "a.png", gradient(40, 40)).read_bytes()
+    for content, message in [
+        (whole[: len(whole) // 2], "bad.png: is damaged or cut short"),
+        (b"", "bad.png: is empty"),
+        (b"<svg/>", "bad.png: is not an image"),
+    ]:
+        (tmp_path / "bad.png").write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            decode([tmp_path / "bad.png"], 8)
+
+
+def test_a_long_line_of_pixels_in_a_file_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "line.png", np.zeros((1, 50_000, 3), np.uint8))
+    with pytest.raises(DataError, match=r"line.png: has 50000×1 pixels"):
+        decode([path], 8)
+
+
+def test_a_truncated_image_that_pil_opened_is_named(tmp_path: Path) -> None:
+    whole = saved(tmp_path / "a.png", gradient(40, 40)).read_bytes()
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="item 0: is damaged or cut short"):
+        arrays(Image.open(tmp_path / "cut.png"))
+
+
+# --- pixels -------------------------------------------------------------------------------------
+
+
+def test_large_photos_are_made_smaller_and_small_ones_stay() -> None:
+    assert shrunk(Image.new("RGB", (400, 100)), 50).size == (200, 50)
+    assert shrunk(Image.new("RGB", (100, 401)), 50).size == (50, 200)
+    small = Image.new("RGB", (40, 90))
+    assert shrunk(small, 50) is small
+    images = decode([np.zeros((80, 120, 3), np.uint8), gradient()], side=16)
+    assert images.sizes is not None
+    assert images.sizes.tolist() == [[32, 48], [5, 7]]
+
+
+def test_what_does_not_fit_into_memory_is_loaded_again(tmp_path: Path) -> None:
+    files = [saved(tmp_path / f"{i}.png", np.full((4, 4, 3), i, np.uint8)) for i in range(4)]
+    told: list[tuple[int, int]] = []
+    images = decode(files, 8, lambda done, total: told.append((done, total)), memory=100)
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert images.sizes is None
+    for file in files[:2]:
+        file.unlink()
+    saved(files[3], np.full((4, 4, 3), 77, np.uint8))
+    assert [int(images[i][0, 0, 0]) for i in (0, 1, 2, 3)] == [0, 1, 2, 77]
+    assert [int(images.subset([3, 1])[i][0, 0, 0]) for i in (0, 1)] == [77, 1]
+
+
+def test_photos_come_some_at_a_time() -> None:
+    told: list[tuple[int, int]] = []
+    photos = [np.full((4, 4, 3), i, np.uint8) for i in range(5)]
+    parts = list(decode_in_parts(photos, 8, 2, lambda done, total: told.append((done, total))))
+    assert [len(part) for part in parts] == [2, 2, 1]
+    assert [int(part[i][0, 0, 0]) for part in parts for i in range(len(part))] == [0, 1, 2, 3, 4]
+    assert told == [(i, 5) for i in range(1, 6)]
+
+
+def test_a_bad_photo_in_a_later_part_is_named_by_its_place_among_all() -> None:
+    photos = [gradient(), gradient(), None]
+    parts = decode_in_parts(photos, 8, 2)  # type: ignore[arg-type]
+    assert len(next(parts)) == 2
+    with pytest.raises(DataError) as caught:
+        next(parts)
+    assert caught.value.file == "item 2"
+
+
+def test_no_photo_is_no_part() -> None:
+    assert list(decode_in_parts([], 8, 2)) == []
+    assert len(decode([], 8)) == 0

@@ -1,0 +1,48 @@
+"""Work in threads, results in order."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cprompt.data.pipeline.parallel import map_in_order
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_results_come_map_in_order(threads: int) -> None:
+    gate = threading.Event()
+
+    def square(i: int) -> int:
+        if i == 0 and threads > 1:
+            gate.wait(20)  # the first is done last
+        if i == 1:
+            gate.set()
+        return i * i
+
+    assert list(map_in_order(square, range(20), threads)) == [i * i for i in range(20)]
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_an_exception_is_raised_in_its_place(threads: int) -> None:
+    results = map_in_order(lambda i: 12 // (3 - i), range(6), threads)
+    assert [next(results) for _ in range(3)] == [4, 6, 12]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_work_is_only_done_a_little_ahead() -> None:
+    begun: list[int] = []
+    results = map_in_order(lambda i: begun.append(i), range(100), 2)
+    next(results)
+    results.close()
+    assert len(begun) <= 5
+
+
+def test_closing_ends_the_threads() -> None:
+    before = threading.active_count()
+    results = map_in_order(lambda i: i, range(100), 3)
+    next(results)
+    assert threading.active_count() > before
+    results.close()
+    assert threading.active_count() == before
