@@ -159,7 +159,7 @@ def test_costs_are_means_and_largest_peaks(hand_record: Record) -> None:
     other.seconds = {"training": 8.0}
     hand_record.memory, other.memory = {"process": 100}, {"process": 300, "device": 50}
     hand_record.test_passes = {"query": 18, "prompted": 36}
-    found = numbers.cost([hand_record, other])
+    found = numbers.measured_cost([hand_record, other])
     assert found.seconds == {"training": 7.0, "waiting": 4.0, "evaluation": 2.0}
     assert found.memory == {"process": 300, "device": 50}
     assert found.passes == {"query": 1.0, "prompted": 2.0}
@@ -169,7 +169,7 @@ def test_costs_are_means_and_largest_peaks(hand_record: Record) -> None:
 
 def test_an_old_record_has_the_costs_that_it_has(hand_record: Record) -> None:
     hand_record.seconds = hand_record.parameters = hand_record.environment = {}
-    found = numbers.cost([hand_record])
+    found = numbers.measured_cost([hand_record])
     assert (found.seconds, found.memory, found.passes) == ({}, {}, {})
     assert (found.parameters, found.hardware) == ({}, "–")
 

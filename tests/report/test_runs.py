@@ -10,7 +10,7 @@ import pytest
 
 from cprompt.errors import CheckpointError
 from cprompt.files import write_json
-from cprompt.report.runs import Run, find_runs
+from cprompt.report.runs import RecordedRun, find_runs
 from cprompt.research.record import Record
 
 
@@ -122,11 +122,11 @@ def test_seeds_are_one_number_where_all_are_the_same(
     hand_record: Record, seeds: dict[str, object], text: str
 ) -> None:
     hand_record.config["seeds"] = seeds
-    assert Run(Path("x/record.json"), hand_record).seeds_text == text
+    assert RecordedRun(Path("x/record.json"), hand_record).seeds_text == text
 
 
 def test_the_state_says_how_far_a_run_got(hand_record: Record) -> None:
-    run = Run(Path("x/record.json"), hand_record)
+    run = RecordedRun(Path("x/record.json"), hand_record)
     assert run.state == "finished"
     hand_record.rows = hand_record.rows[:2]
     assert run.state == "unfinished, 2 of 3 tasks"
