@@ -42,6 +42,11 @@ ROWS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def ablation() -> Table:
+    return fill(load_table("ablation"), [1], lambda config: None)
+
+
 def shown(table: Table, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(to_rich(table, width))
@@ -65,8 +70,8 @@ def test_markdown_has_title_headings_rows_and_notes() -> None:
 # --- LaTeX --------------------------------------------------------------------------------------
 
 
-def test_latex_has_as_many_cells_in_every_line_as_columns() -> None:
-    for table in (MIXED, fill(load_table("ablation"), [1], lambda config: None)):
+def test_latex_has_as_many_cells_in_every_line_as_columns(ablation: Table) -> None:
+    for table in (MIXED, ablation):
         text = to_latex(table)
         assert {len(row) for row in tex_rows(text)} == {len(layout(text))}
         assert len(tex_rows(text)) == 1 + len(table.rows)
@@ -143,21 +148,20 @@ def test_the_terminal_shows_title_rows_and_notes() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 250])
-def test_no_number_is_cut_off_however_narrow_the_terminal(width: int) -> None:
-    for name in ("ablation", "cars10"):
-        table = fill(load_table(name), [1], lambda config: None)
-        text = shown(table, width)
-        assert "…" not in text
-        assert max(map(len, text.splitlines())) <= width
-        numbers = re.findall(r"(?<=\s)\d+\.\d\d(?:±\d\.\d\d)?(?=\s)", text)
-        printed = [cell.paper for _, cells in table.rows for cell in cells if cell.paper]
-        assert sorted(numbers) == sorted(printed)
+def test_no_number_is_cut_off_however_narrow_the_terminal(ablation: Table, width: int) -> None:
+    text = shown(ablation, width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    numbers = re.findall(r"(?<=\s)\d+\.\d\d(?:±\d\.\d\d)?(?=\s)", text)
+    printed = [cell.paper for _, cells in ablation.rows for cell in cells if cell.paper]
+    assert sorted(numbers) == sorted(printed)
 
 
-def test_what_fits_stands_in_one_block_and_each_further_block_has_the_labels_again() -> None:
-    table = fill(load_table("ablation"), [1], lambda config: None)
-    assert shown(table, 250).count("CCL + PCL w/o MK") == 1
-    assert shown(table, 80).count("CCL + PCL w/o MK") > 1
+def test_what_fits_is_one_block_and_each_further_block_has_the_labels_again(
+    ablation: Table,
+) -> None:
+    assert shown(ablation, 250).count("CCL + PCL w/o MK") == 1
+    assert shown(ablation, 80).count("CCL + PCL w/o MK") > 1
 
 
 def test_square_brackets_are_text_in_the_terminal() -> None:

@@ -39,8 +39,8 @@ def demo_page(records: Mapping[str, Record], examples: Sequence[Example], second
         n_tasks=ours.stream.n_tasks,
         ours=_learner("cprompt", ours),
         plain=_learner("finetune", records["finetune"]),
-        curves=html.drawing(figures.to_svg(curves)),
-        picks=html.drawing(figures.to_svg(figures.prompt_picks(ours))),
+        curves=html.drawing(figures.to_svg(curves, "curves")),
+        picks=html.drawing(figures.to_svg(figures.prompt_picks(ours), "picks")),
         picked=ours.summary()["selection_accuracy"],
         examples=[_shown(example) for example in examples],
         made_by=_made_by(ours, seconds),
@@ -54,7 +54,7 @@ def _learner(name: str, record: Record) -> dict[str, Any]:
         "title": METHODS.title(name),
         "last": record.summary()["last_accuracy"],
         "first_task": (float(cells[0, 0]), float(cells[-1, 0])),
-        "heatmap": html.drawing(figures.to_svg(figures.accuracy_heatmap(record))),
+        "heatmap": html.drawing(figures.to_svg(figures.accuracy_heatmap(record), name)),
     }
 
 

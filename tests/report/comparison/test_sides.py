@@ -36,12 +36,9 @@ def test_the_method_comes_first_and_a_setting_that_it_lacks_is_a_dash(make_run: 
 
 def test_a_side_of_mixed_settings_is_refused_with_their_names(make_run: MakeRun) -> None:
     mixed = [make_run(), make_run(seed=1, method__ccl=False)]
-    with pytest.raises(
-        ConfigError,
-        match=r"B mixes runs of different settings: method\.ccl is false "
-        "and true; give runs that differ in their seeds only",
-    ):
+    with pytest.raises(ConfigError, match=r"B mixes .* method\.ccl is false and true;") as raised:
         compare([make_run()], mixed)
+    assert "seeds" in (raised.value.hint or "")
     with pytest.raises(ConfigError, match=r"A mixes .* method\.name is cprompt and l2p"):
         compare([make_run(), make_run("l2p", 1)], [make_run()])
 

@@ -58,7 +58,7 @@ def test_csv_parsed_back_gives_every_number_in_full(found: Comparison) -> None:
     assert (by_name["method.name"]["a"], by_name["method.name"]["b"]) == ("cprompt", "finetune")
     assert by_name["selection_accuracy"]["difference"] == ""
     assert {row["kind"] for row in rows} == {"setting", "metric", "task"}
-    assert by_name["task 2"]["an images"] == "5"
+    assert by_name["task 2"]["a images"] == "5"
 
 
 def test_json_has_everything_by_name(found: Comparison) -> None:
@@ -67,5 +67,5 @@ def test_json_has_everything_by_name(found: Comparison) -> None:
     [last] = [line for line in plain["metrics"] if line["name"] == "last_accuracy"]
     assert last["a"] == {"mean": 50.0, "std": pytest.approx(100 / 6), "runs": 3}
     assert last["test"]["p_exact"] == 0.25
-    assert plain["tasks"][2]["pictures"] == ["3", "3"]
+    assert plain["tasks"][2]["images"] == ["3", "3"]
     assert plain["settings"][0] == {"name": "method.name", "a": "cprompt", "b": "finetune"}

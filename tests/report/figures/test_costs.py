@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cprompt.report.figures.costs import costs
+from cprompt.report.figures.costs import any_costs, costs
 from cprompt.research.record import Record
 
 
@@ -12,7 +12,7 @@ def test_costs_show_the_parts_that_are_known(hand_record: Record) -> None:
     hand_record.memory = {"process": 2**30}
     figure = costs({"ours": [hand_record]})
     assert [axes.get_xlabel() for axes in figure.axes] == [
-        "seconds a run",
+        "seconds per run",
         "peak memory, GiB",
         "parameters learnt, thousands",
     ]
@@ -21,3 +21,6 @@ def test_costs_show_the_parts_that_are_known(hand_record: Record) -> None:
     assert [bar.get_width() for bar in figure.axes[1].patches] == [1]
     hand_record.memory = hand_record.parameters = {}
     assert len(costs({"ours": [hand_record]}).axes) == 1
+    assert any_costs({"ours": [hand_record]})
+    hand_record.seconds = {}
+    assert not any_costs({"ours": [hand_record]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cprompt.report.figures.style import style_at
+from cprompt.report.figures.style import colour_of, style_at
 
 
 def test_no_two_of_32_series_look_alike() -> None:
@@ -12,3 +12,7 @@ def test_no_two_of_32_series_look_alike() -> None:
         for other in styles[:i]:
             without_colour = (one.marker, one.linestyle) != (other.marker, other.linestyle)
             assert without_colour or one.color != other.color
+
+
+def test_a_label_keeps_its_colour_where_others_are_left_out() -> None:
+    assert colour_of("b", ["a", "b", "c"]) == style_at(1).color
