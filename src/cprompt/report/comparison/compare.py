@@ -86,7 +86,7 @@ def _pair_notes(sides: Sequence[Sequence[RecordedRun]], paired: Sequence[Recorde
             "each side are over all its runs."
         )
     if n == 1:
-        notes.append("A and B share one seed: there is a difference, but no test.")
+        notes.append("A and B share one seed: a difference, but nothing to test it with.")
     else:
         if least_p(n) > 1 - CONFIDENCE:
             notes.append(
