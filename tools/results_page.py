@@ -189,6 +189,11 @@ def find(config: RunConfig) -> Record | None:
     return read(run_folder(config, ROOT / RUNS))
 
 
+def find_finished(config: RunConfig) -> Record | None:
+    record = find(config)
+    return record if record is not None and record.finished else None
+
+
 def spec_of(shown: Shown) -> TableSpec:
     return only(load_table(shown.table), shown.benchmarks)
 
@@ -196,8 +201,7 @@ def spec_of(shown: Shown) -> TableSpec:
 def run_of(
     row: Row, benchmark: str, seed: int, settings: Mapping[str, Any] = SETTINGS
 ) -> Record | None:
-    record = find(row_config(row, benchmark, seed, overrides=settings))
-    return record if record is not None and record.finished else None
+    return find_finished(row_config(row, benchmark, seed, overrides=settings))
 
 
 # --- parts of the page --------------------------------------------------------------------------
@@ -294,7 +298,7 @@ def wanted_runs(which: Sequence[Shown]) -> Iterator[tuple[str, str, int, Record 
                             if shown in MAIN
                             else f"{shown.table}: {row.method} {row.label}"
                         )
-                        yield benchmark, title, seed, run_of(row, benchmark, seed, shown.settings)
+                        yield benchmark, title, seed, find_finished(config)
 
 
 def missing() -> str:
