@@ -8,6 +8,7 @@ from cprompt.report.runs import RecordedRun
 from cprompt.research.record import Record
 
 UNKNOWN = "–"
+"""Stands for what an old record does not say."""
 
 
 def seeds_of(runs: Sequence[RecordedRun]) -> str:

@@ -21,7 +21,7 @@ METRIC_TEXTS: dict[str, MetricText] = {
     "last_accuracy": MetricText(
         "Last-acc",
         "Last-acc",
-        "Share of the test images of all classes that are answered right after the last task, in "
+        "Share of the test images of all classes that are answered correctly after the last task, in "
         "percent.",
     ),
     "average_accuracy": MetricText(

@@ -26,7 +26,7 @@ Value = str | int | float | Cell | None
 class Grid:
     """A table of any values: text, numbers, means with their spread, None where there is none.
 
-    texts: the first so many columns hold text.
+    texts: number of columns, from the left, that hold text.
     """
 
     title: str

@@ -10,7 +10,7 @@ def markdown_table(
 ) -> str:
     """A pipe table with title and notes; the first line is the head.
 
-    texts: the first so many columns are aligned to the left.
+    texts: number of columns, from the left, that are aligned to the left.
     """
     head, *body = ([_md(cell) for cell in line] for line in lines)
     rule = ["---"] * texts + ["---:"] * (len(head) - texts)

@@ -14,7 +14,7 @@ from cprompt.report.settings import benchmark_of, differing, method_of, settings
 from cprompt.report.tables import DASH
 
 MOST_NAMED = 5
-"""An error names so many settings at most."""
+"""Most settings that an error names."""
 
 
 def finished_runs(name: str, runs: Sequence[RecordedRun], notes: list[str]) -> list[RecordedRun]:

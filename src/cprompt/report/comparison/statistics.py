@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 MOST_EXACT = 14
-"""Up to so many pairs the exact test enumerates all signs: 2^14 in about a tenth of a second."""
+"""Most pairs for the exact test, which enumerates all signs: 2^14 take a tenth of a second."""
 DIGITS = 9
-"""Sums that agree to so many digits are equal; floating point would tell them apart."""
+"""Sums are rounded to this many decimals, so that equal ones tie in spite of floating point."""
 
 
 @dataclass(frozen=True)

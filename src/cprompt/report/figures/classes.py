@@ -16,7 +16,7 @@ from cprompt.report.numbers import RecordsByLabel
 from cprompt.research.metrics import Floats
 
 FEW_CLASSES = 60
-"""Up to so many classes each is a dot; more are shown as distributions."""
+"""Up to this many classes, each is drawn as a dot; more are drawn as distributions."""
 
 
 def class_accuracy(series: RecordsByLabel) -> Figure:

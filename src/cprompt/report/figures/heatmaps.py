@@ -20,10 +20,10 @@ from cprompt.research.metrics import Floats
 from cprompt.research.record import Record
 
 MOST_DIGITS = 1000
-"""The heat maps of one figure show their numbers if there are at most so many."""
+"""Most numbers that the heat maps of one figure show; with more, they show colours only."""
 
 MOST_SQUARES = 20
-"""A heat map of at most so many tasks is drawn as squares; a larger one as one pixel per cell."""
+"""Up to this many tasks, a heat map is drawn as squares; a larger one is one pixel per cell."""
 
 
 def with_several_tasks(series: RecordsByLabel) -> RecordsByLabel:

@@ -17,7 +17,7 @@ WIDTH = 10.5
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of so many inches with one pair of axes."""
+    """A figure with one pair of axes; width and height in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     dress(axes)

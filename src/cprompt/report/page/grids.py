@@ -10,9 +10,10 @@ from cprompt.report.numbers import RecordsByLabel
 from cprompt.report.series import Section
 
 NAMED_CLASSES = 5
-"""So many best and so many worst classes are named for each series."""
+"""How many of the best, and of the worst, classes are named for each series."""
 
 VERSIONS = ("cprompt", "torch", "torchvision", "timm", "python")
+"""The versions that the table of runs shows."""
 
 
 def summary_grid(section: Section) -> tuple[Grid, list[str]]:
@@ -30,7 +31,7 @@ def summary_grid(section: Section) -> tuple[Grid, list[str]]:
         for s in section.series
     )
     head = ("", "n", *(METRIC_TEXTS[name].heading for name in metrics))
-    notes = ("n: number of finished runs, over which the means are.",)
+    notes = ("n: number of finished runs that the means are taken over.",)
     return Grid(f"Summary of {section.title}", head, rows, notes), metrics
 
 
