@@ -21,8 +21,8 @@ METRIC_TEXTS: dict[str, MetricText] = {
     "last_accuracy": MetricText(
         "Last-acc",
         "Last-acc",
-        "Share of the test images of all classes that are answered correctly after the last task, in "
-        "percent.",
+        "Share of the test images of all classes that are answered correctly after the last "
+        "task, in percent.",
     ),
     "average_accuracy": MetricText(
         "Avg-acc",
