@@ -1,22 +1,33 @@
-"""Draw the README's image from the committed records of the demo.
+"""Draw the README's figure from the committed records of the demo.
 
     python tools/readme_figure.py
 
 The records in results/demo are those of `cprompt demo --seed 0`, `1` and `2`.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from cprompt.methods.registry import METHODS
 from cprompt.report.figures import accuracy_curves
+from cprompt.report.numbers import RecordsByLabel
 from cprompt.research.record import load_record
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 
-series = {
-    f"{label} (three seeds)": [
-        load_record(path) for path in sorted((ROOT / "results/demo").glob(f"{name}-seed*.json"))
-    ]
-    for name, label in ((n, METHODS.title(n)) for n in METHODS)
-}
-accuracy_curves(series).savefig(ROOT / "docs/demo.png", dpi=150, facecolor="white")
+
+def demo_records() -> RecordsByLabel:
+    """The records of every method that the demo has, by label."""
+    folder = ROOT / "results" / "demo"
+    found = {name: sorted(folder.glob(f"{name}-seed*.json")) for name in METHODS}
+    return {
+        f"{METHODS.title(name)} (three seeds)": [load_record(path) for path in paths]
+        for name, paths in found.items()
+        if paths
+    }
+
+
+if __name__ == "__main__":
+    figure = accuracy_curves(demo_records())
+    figure.savefig(ROOT / "docs" / "demo.png", dpi=150, facecolor="white")

@@ -1,9 +1,10 @@
-"""Put the committed runs on real photos into docs/results.md, the method pages and the README.
+"""Write the results of the committed runs into docs/results.md, the method pages and the README.
 
     python tools/results_page.py
 
-Everything is made from the records in results/; what those do not have is said to be missing. The
-tests check that the pages have what the records say.
+Every block between `<!-- results:NAME -->` and `<!-- /results -->` is made from the files in
+results/, and the curves in docs/assets are drawn from them. Runs that are not there are listed as
+missing. A test checks that the pages are up to date.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cprompt.files import write_bytes
-from cprompt.methods.registry import METHODS
 from cprompt.report import figures
 from cprompt.report.tables import DASH, FORMATS, ours
 from cprompt.research.config import RunConfig
@@ -45,17 +45,17 @@ SETTINGS = {
 }
 TITLES = {"cars10": "Split Stanford Cars, 10 tasks", "cifar100": "Split CIFAR-100, 10 tasks"}
 ORDER = 1993
-"""The class order that every row has."""
+"""The class order that every row was run in."""
 
 
 class Shown(NamedTuple):
-    """A table of the page: which, of which benchmarks, over which class orders, how long."""
+    """A table of the page: its name, benchmarks and class orders."""
 
     table: str
     benchmarks: tuple[str, ...]
     seeds: tuple[int, ...]
     epochs: int | None = None
-    """Epochs a task, where the runs had fewer than the benchmark's."""
+    """Epochs per task, where the runs had fewer than the benchmark's."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Shown(NamedTuple):
 MAIN = [Shown("cars10", ("cars10",), PAPER_SEEDS), Shown("cifar100", ("cifar100",), PAPER_SEEDS)]
 ONE = (ORDER,)
 SHORT = 30
-"""Epochs of the ablation and the analyses: a quarter of the paper's, to afford them all."""
+"""Epochs per task of the ablation and the analyses: a quarter of the paper's, to save time."""
 ANALYSES = [
     Shown(table, ("cars10",), ONE, SHORT)
     for table in (
@@ -87,7 +87,7 @@ BESIDE = [
 
 
 class Finding(NamedTuple):
-    """A thing the paper says: in `table`, row `better` is above row `worse` in `metric`.
+    """A claim of the paper: in `table`, row `better` is above row `worse` in `metric`.
 
     Rows are (method, label).
     """
@@ -189,6 +189,11 @@ def find(config: RunConfig) -> Record | None:
     return read(run_folder(config, ROOT / RUNS))
 
 
+def find_finished(config: RunConfig) -> Record | None:
+    record = find(config)
+    return record if record is not None and record.finished else None
+
+
 def spec_of(shown: Shown) -> TableSpec:
     return only(load_table(shown.table), shown.benchmarks)
 
@@ -196,8 +201,7 @@ def spec_of(shown: Shown) -> TableSpec:
 def run_of(
     row: Row, benchmark: str, seed: int, settings: Mapping[str, Any] = SETTINGS
 ) -> Record | None:
-    record = find(row_config(row, benchmark, seed, overrides=settings))
-    return record if record is not None and record.finished else None
+    return find_finished(row_config(row, benchmark, seed, overrides=settings))
 
 
 # --- parts of the page --------------------------------------------------------------------------
@@ -268,7 +272,7 @@ def findings() -> str:
         lines.append(f"| {finding.says} | {theirs:+.2f} | {' | '.join(told)} |")
     counted = (
         f"Of {len(FINDINGS)} findings, {agree} agree, {against} do not, and "
-        f"{len(FINDINGS) - agree - against} could not be looked at yet, as a run is missing."
+        f"{len(FINDINGS) - agree - against} could not be checked yet, as a run is missing."
     )
     return counted + "\n\n" + "\n".join(lines) + "\n"
 
@@ -278,7 +282,7 @@ def all_shown() -> list[Shown]:
 
 
 def wanted_runs(which: Sequence[Shown]) -> Iterator[tuple[str, str, int, Record | None]]:
-    """(benchmark, label, class order, record) of every run that these tables need, once."""
+    """(benchmark, label, class order, record or None) of every run these tables need, once each."""
     met = set()
     for shown in which:
         for row in spec_of(shown).rows:
@@ -294,7 +298,7 @@ def wanted_runs(which: Sequence[Shown]) -> Iterator[tuple[str, str, int, Record 
                             if shown in MAIN
                             else f"{shown.table}: {row.method} {row.label}"
                         )
-                        yield benchmark, title, seed, run_of(row, benchmark, seed, shown.settings)
+                        yield benchmark, title, seed, find_finished(config)
 
 
 def missing() -> str:
@@ -330,11 +334,10 @@ def how() -> str:
         f"- Backbone: `{BACKBONE}`, {size:.1f} million parameters; every record has the "
         "fingerprint of its weights.\n"
         f"- Images: {images}.\n"
-        "- Every benchmark's own settings, epochs and normalisation; bf16. The exception are the "
-        f"{short} runs of the ablation and the analyses, which have {SHORT} epochs a task.\n"
+        "- Every benchmark's own settings, epochs and normalisation; bf16. The exceptions are the "
+        f"{short} runs of the ablation and the analyses, which have {SHORT} epochs per task.\n"
         f"- {', '.join(places)}; {'; '.join(versions)}. Three or four runs shared the device at a "
-        "time, so the seconds in these records are no measure of speed; that is "
-        "[here](speed.md).\n"
+        "time, so the seconds in these records do not measure speed; see [Speed](speed.md).\n"
     )
 
 
@@ -355,10 +358,10 @@ def heads_alone() -> str:
     return (
         "\n".join(lines) + "\n\n"
         f"Last-acc on {TITLES[about['benchmark']]}, class order {about['seed']}, with the training "
-        "settings of CODA-Prompt's two flavours and no prompts at all. The class token is "
-        f"{length['pre_norm']:.1f} long before this backbone's final norm and "
+        "settings of CODA-Prompt's two flavours and no prompts at all. The class token has a mean "
+        f"length of {length['pre_norm']:.1f} before this backbone's final norm and of "
         f"{length['post_norm']:.1f} after it (`tools/heads_alone.py`).\n\n"
-        "CODA-Prompt itself, prompts and all, has a Last-acc of "
+        "CODA-Prompt itself, with its prompts, has a Last-acc of "
         f"{coda_with_kaiming_heads():.2f} there with its official settings but `head_init "
         "kaiming`.\n"
     )
@@ -376,7 +379,7 @@ def row_for(method: str, benchmark: str) -> Row:
 
 
 def cells(method: str, benchmark: str, metrics: Sequence[str]) -> list[Cell]:
-    """Mean and std of each metric over the runs there are."""
+    """Mean and std of each metric over the finished runs."""
     row = dataclasses.replace(row_for(method, benchmark), paper={})
     columns = {metric: metric for metric in metrics}
     spec = dataclasses.replace(load_table(benchmark), columns=columns, rows=(row,))
@@ -431,7 +434,7 @@ def tables(which: Sequence[Shown]) -> str:
 
 
 def full_commands() -> str:
-    """The same tables with the paper's backbone, for who has it and the time."""
+    """The commands for the same tables with the paper's backbone."""
     lines = []
     for shown in all_shown():
         datasets = {"cars10": "stanford_cars=CARS", "cifar100": "cifar100=CIFAR"}
@@ -448,15 +451,15 @@ def load() -> str:
     hardware, latency = about["hardware"], about["latency_seconds"]
     statuses = ", ".join(f"{count:,} with {status}" for status, count in about["statuses"].items())
     return (
-        "| clients | seconds | answers a second | p50 | p99 | answers by status | wrong "
+        "| clients | seconds | answers per second | p50 | p99 | answers by status | wrong "
         "| jobs done |\n"
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         f"| {about['clients']} | {about['seconds']:g} | {about['answers_a_second']:.0f} "
         f"| {latency['p50']:.2f} s | {latency['p99']:.2f} s | {statuses} | {about['wrong']} "
         f"| {about['jobs_done']} of {about['jobs']} |\n\n"
-        f"The embedded backbone, one photo a request ({about['photo']}); {hardware['processor']}, "
-        f"{hardware['threads']} threads, which clients and service share. {about['versions']} "
-        "versions of the model answered in turn.\n"
+        f"The embedded backbone, one photo per request ({about['photo']}); "
+        f"{hardware['processor']}, {hardware['threads']} threads, which clients and service share. "
+        f"{about['versions']} versions of the model answered in turn.\n"
     )
 
 
@@ -467,7 +470,7 @@ QUESTIONS = [
     ("… after", "returning class after"),
     ("the other classes, before", "others before"),
     ("… after", "others after"),
-    ("five classes, then five more, one a batch: the first five", "one by one, first five"),
+    ("five classes, then five more, one per batch: the first five", "one by one, first five"),
     ("… had all ten come at once", "at once, the first five"),
     ("the five single ones", "one by one, single"),
     ("… had all ten come at once", "at once, those single"),
@@ -512,7 +515,7 @@ def many() -> str:
     path = ROOT / "results" / "benchmarks" / "cpu" / "many_classes.json"
     about = json.loads(path.read_text("utf-8"))
     lines = [
-        "| batches | classes | learning, a photo | asking, a photo | model | loading |",
+        "| batches | classes | learning, per photo | asking, per photo | model | loading |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += [
@@ -523,8 +526,8 @@ def many() -> str:
     ]
     hardware = about["hardware"]
     return "\n".join(lines) + (
-        "\n\nBeside what the backbone costs, which is tiny here: "
-        f"`python -m benchmarks.many_classes`, {about['photos_a_class']} photos a class; "
+        "\n\nThe backbone is tiny here, so that the other costs show: "
+        f"`python -m benchmarks.many_classes`, {about['photos_a_class']} photos per class; "
         f"{hardware['processor']}, {hardware['threads']} thread.\n"
     )
 
@@ -543,8 +546,9 @@ PARTS = {
     "heads_alone": heads_alone,
     "commands": full_commands,
     "readme": readme_table,
-    **{method: (lambda method=method: method_rows(method)) for method in METHODS},
+    **{row.method: functools.partial(method_rows, row.method) for row in load_table("cars10").rows},
 }
+"""What makes the block of each name; a method of the main table has one on its own page."""
 
 BLOCK = re.compile(r"(<!-- results:(\w+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 
@@ -553,8 +557,8 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def renewed(page: str) -> str:
-    """The page with every block made anew."""
+def up_to_date(page: str) -> str:
+    """The page with every block up to date."""
 
     def fresh(found: re.Match[str]) -> str:
         block = PARTS[found[2]]().strip("\n")  # and no spaces, which break lines
@@ -564,7 +568,7 @@ def renewed(page: str) -> str:
 
 
 def draw(benchmark: str) -> None:
-    """The curves of the main table's methods, as an image."""
+    """Draw the curves of the main table's methods."""
     rows = load_table(benchmark).rows
     runs = {
         row.label: [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
@@ -580,7 +584,7 @@ def main() -> None:
         draw(benchmark)
     for path in pages():
         old = path.read_text("utf-8")
-        new = renewed(old)
+        new = up_to_date(old)
         if new != old:
             path.write_text(new, "utf-8")
             print(path.relative_to(ROOT))

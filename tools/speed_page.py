@@ -1,9 +1,9 @@
-"""Put the committed benchmark results into docs/speed.md.
+"""Write the committed benchmark results into docs/speed.md.
 
     python tools/speed_page.py
 
-Every block between `<!-- NAME -->` and `<!-- end -->` is made anew from results/; the text around
-it is left alone. The tests check that the page has what the results say.
+Every block between `<!-- NAME -->` and `<!-- end -->` is made from results/; the text around it
+stays as it is. A test checks that the page is up to date.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def seen(result: Result) -> str:
+def hardware_text(result: Result) -> str:
     hardware = result["hardware"]
     where = hardware["device"] if hardware["device"] != "cpu" else hardware["processor"]
     cores = "" if hardware["device"] != "cpu" else f", {hardware['threads']} threads"
@@ -48,7 +48,7 @@ def train_step(result: Result) -> str:
         rows.append([*row, *([f"{each['times_limit']:.2f}"] if limit else [])])
     step = result["settings"]
     sizes = f"{step['backbone']}, batch {step['batch']}, task {step['tasks']}"
-    return table(head, rows) + f"\n{sizes}; {seen(result)}.\n"
+    return table(head, rows) + f"\n{sizes}; {hardware_text(result)}.\n"
 
 
 def predict(result: Result) -> str:
@@ -65,7 +65,10 @@ def predict(result: Result) -> str:
     ]
     head = ["prediction", "images/s", "× released", "× timm, fp32"]
     step = result["settings"]
-    return table(head, rows) + f"\n{step['backbone']}, batch {step['batch']}; {seen(result)}.\n"
+    return (
+        table(head, rows)
+        + f"\n{step['backbone']}, batch {step['batch']}; {hardware_text(result)}.\n"
+    )
 
 
 def epoch(result: Result) -> str:
@@ -78,7 +81,7 @@ def epoch(result: Result) -> str:
     head = ["images by", "first epoch, s", "later, s", "images/s", "device waits", "host waits"]
     step, source = result["settings"], "drawn" if result["settings"]["drawn"] else "real"
     what = f"{result['pictures']} {source} JPEGs, {step['backbone']}, batch {step['batch']}"
-    return table(head, rows) + f"\n{what}; {seen(result)}.\n"
+    return table(head, rows) + f"\n{what}; {hardware_text(result)}.\n"
 
 
 def evaluate(result: Result) -> str:
@@ -91,8 +94,8 @@ def evaluate(result: Result) -> str:
         ]
         for each in result["streams"]
     ]
-    head = ["tasks", "passes an image", "from scratch", "same counts"]
-    return table(head, rows) + f"\n{seen(result)}.\n"
+    head = ["tasks", "passes per image", "from scratch", "same counts"]
+    return table(head, rows) + f"\n{hardware_text(result)}.\n"
 
 
 def memory(result: Result) -> str:
@@ -103,7 +106,10 @@ def memory(result: Result) -> str:
     ]
     step = result["settings"]
     head = ["peak memory", "MB", "× released"]
-    return table(head, rows) + f"\n{step['backbone']}, batch {step['batch']}; {seen(result)}.\n"
+    return (
+        table(head, rows)
+        + f"\n{step['backbone']}, batch {step['batch']}; {hardware_text(result)}.\n"
+    )
 
 
 def cars(records: Sequence[Result]) -> str:
@@ -125,7 +131,7 @@ def cars(records: Sequence[Result]) -> str:
             ]
         )
     head = ["Split Stanford Cars", "Last-acc", "Avg-acc", "preparation, s", "training, s"]
-    head += ["evaluation, s", "all, s", "host waits", "passes an image", "from scratch"]
+    head += ["evaluation, s", "all, s", "host waits", "passes per image", "from scratch"]
     first = records[0]
     where = f"{first['environment']['gpu']}, torch {first['environment']['torch']}"
     return table(head, rows) + f"\n{first['backbone']['name']}, bf16; {where}.\n"
@@ -176,7 +182,7 @@ def block(name: str) -> str:
 
 
 def render(page: str) -> str:
-    """The page with every block made anew."""
+    """The page with every block up to date."""
     return re.sub(
         r"(<!-- (\S+/\S+) -->\n).*?(<!-- end -->)",
         lambda found: f"{found[1]}\n{block(found[2])}\n{found[3]}",

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cprompt.report.runs import Run
+from cprompt.report.runs import RecordedRun
 from cprompt.research.config import resolve
 from cprompt.research.record import FILE, Record
 
-MakeRun = Callable[..., Run]
+MakeRun = Callable[..., RecordedRun]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def make_run(hand_record: Record) -> MakeRun:
         folder: str | None = None,
         benchmark: str = "shapes",
         **settings: Any,
-    ) -> Run:
+    ) -> RecordedRun:
         record = copy.deepcopy(hand_record)
         dotted = {name.replace("__", "."): value for name, value in settings.items()}
         seeds = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
@@ -41,6 +41,6 @@ def make_run(hand_record: Record) -> MakeRun:
                 type(row)(row.count, {"selected": row.correct["selected"]}, row.top_k, None)
                 for row in record.rows
             ]
-        return Run(Path(folder or f"{method}-{seed}") / FILE, record)
+        return RecordedRun(Path(folder or f"{method}-{seed}") / FILE, record)
 
     return make

@@ -1,7 +1,8 @@
-"""Reads pages that reports are made of."""
+"""Reads what reports are made of: pages, and tables in Markdown and LaTeX."""
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 
@@ -43,3 +44,23 @@ class Reader(HTMLParser):
     @property
     def tags(self) -> list[str]:
         return [tag for tag, _ in self.elements]
+
+
+def pipes(text: str) -> list[list[str]]:
+    """The cells of every line of a Markdown table."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+
+
+def tex_rows(text: str) -> list[list[str]]:
+    """The cells of each line between the rules, escapes left as they are."""
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    lines = [line for line in body.splitlines() if line.endswith(r" \\")]
+    return [re.split(r"(?<!\\) & ", " " + line[: -len(r" \\")]) for line in lines]
+
+
+def layout(text: str) -> list[str]:
+    """One entry per column: l, r, or r in grey."""
+    found = re.search(r"\\begin\{tabular\}\{(.*)\}\n", text)
+    assert found
+    return re.findall(r">\{\\color\{gray\}\}r|l|r", found[1])

@@ -145,12 +145,23 @@ def test_many_epochs_are_averaged_within_their_task(hand_record: Record) -> None
     assert found.ends == [5, 7]
 
 
-@pytest.mark.parametrize("losses", [[], [[]]])
+@pytest.mark.parametrize("losses", [[], [[]], [[], []], [[{}], [{}, {}]]])
 def test_a_record_without_losses_has_no_curves(
     hand_record: Record, losses: list[list[dict[str, float]]]
 ) -> None:
     hand_record.losses = losses
     assert numbers.loss_curves([hand_record]) is None
+
+
+def test_runs_without_a_common_epoch_have_no_curves(hand_record: Record) -> None:
+    other = copy.deepcopy(hand_record)
+    hand_record.losses, other.losses = [[{"ce": 1.0}], []], [[], [{"ce": 1.0}]]
+    assert numbers.loss_curves([hand_record, other]) is None
+    untrained = copy.deepcopy(hand_record)
+    untrained.losses = [[], []]
+    alone = numbers.loss_curves([hand_record, untrained])
+    assert alone is not None
+    assert alone.terms["ce"].tolist()[0] == 1
 
 
 def test_costs_are_means_and_largest_peaks(hand_record: Record) -> None:
@@ -159,7 +170,7 @@ def test_costs_are_means_and_largest_peaks(hand_record: Record) -> None:
     other.seconds = {"training": 8.0}
     hand_record.memory, other.memory = {"process": 100}, {"process": 300, "device": 50}
     hand_record.test_passes = {"query": 18, "prompted": 36}
-    found = numbers.cost([hand_record, other])
+    found = numbers.measured_cost([hand_record, other])
     assert found.seconds == {"training": 7.0, "waiting": 4.0, "evaluation": 2.0}
     assert found.memory == {"process": 300, "device": 50}
     assert found.passes == {"query": 1.0, "prompted": 2.0}
@@ -169,7 +180,7 @@ def test_costs_are_means_and_largest_peaks(hand_record: Record) -> None:
 
 def test_an_old_record_has_the_costs_that_it_has(hand_record: Record) -> None:
     hand_record.seconds = hand_record.parameters = hand_record.environment = {}
-    found = numbers.cost([hand_record])
+    found = numbers.measured_cost([hand_record])
     assert (found.seconds, found.memory, found.passes) == ({}, {}, {})
     assert (found.parameters, found.hardware) == ({}, "–")
 

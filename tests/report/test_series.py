@@ -1,38 +1,14 @@
-"""Which runs are taken together, and what they are called."""
+"""Which runs are taken together."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from typing import Any
 
-from cprompt.report.runs import Run
-from cprompt.report.series import (
-    Section,
-    backbones_of,
-    hardware_of,
-    repeated_seeds,
-    sections,
-    seeds_of,
-    settings_of,
-)
+from cprompt.methods.registry import METHODS
+from cprompt.report.runs import RecordedRun
+from cprompt.report.series import Section, repeated_seeds, sections
 from cprompt.research.stream import TaskStream
-
-MakeRun = Callable[..., Run]
-
-
-def labels(runs: list[Run]) -> list[str]:
-    [section] = sections(runs)
-    return [series.label for series in section.series]
-
-
-def at_once(run: Run) -> Run:
-    """The same run with all classes in one task."""
-    record = run.record
-    record.stream = TaskStream(record.stream.order, (5,))
-    row = record.rows[-1]
-    record.rows = [type(row)(row.count, {"selected": row.correct["selected"]}, row.top_k, None)]
-    return run
+from tests.report.records import MakeRun, labels, learnt_at_once
 
 
 def test_runs_that_differ_in_seeds_only_are_one_series_in_order_of_seeds(make_run: MakeRun) -> None:
@@ -45,75 +21,13 @@ def test_runs_that_differ_in_seeds_only_are_one_series_in_order_of_seeds(make_ru
     assert section.name == "shapes-3-tasks"
 
 
-def test_methods_have_their_names_and_an_order_of_their_own(make_run: MakeRun) -> None:
-    methods = ["finetune", "hide", "slca", "joint", "esn", "coda", "dualprompt", "l2p", "cprompt"]
-    assert labels([make_run(method) for method in methods]) == [
-        "CPrompt",
-        "ESN",
-        "L2P",
-        "DualPrompt",
-        "CODA-Prompt",
-        "SLCA",
-        "HiDe-Prompt",
-        "Fine-tuning",
-        "Joint",
-    ]
-
-
-def test_a_label_says_only_what_tells_series_apart(make_run: MakeRun) -> None:
-    runs = [
-        make_run(),
-        make_run(method__ccl=False),
-        make_run(method__ccl=False, method__pcl=False, seed=1),
-        make_run("finetune", training__epochs=3),
-    ]
-    found = labels(runs)
-    assert found == [
-        "CPrompt",
-        "CPrompt, ccl off",
-        "CPrompt, ccl off, pcl off",
-        "Fine-tuning",
-    ]
-
-
-def test_a_value_that_no_recipe_has_is_shown_on_every_series(make_run: MakeRun) -> None:
-    runs = [make_run(training__lr=lr) for lr in (0.3, 0.07)]
-    assert labels(runs) == ["CPrompt, lr 0.07", "CPrompt, lr 0.3"]
-
-
-def test_images_drawn_otherwise_are_told_by_the_option_that_differs(make_run: MakeRun) -> None:
-    options = [{"classes": 5, "seed": seed} for seed in (1, 2)]
-    runs = [make_run(data__options=drawn) for drawn in options]
-    assert labels(runs) == ["CPrompt, data seed 1", "CPrompt, data seed 2"]
-
-
-def test_flavours_are_told_apart_by_their_names(make_run: MakeRun) -> None:
-    runs = [make_run("l2p", flavour=flavour) for flavour in ("official", "matched")]
-    assert labels(runs) == ["L2P, matched", "L2P, official"]
-    assert labels(runs[:1]) == ["L2P"]
-
-
-def test_other_weights_are_another_series(make_run: MakeRun) -> None:
-    runs = [make_run(), make_run(seed=1)]
-    runs[1].record.backbone["fingerprint"] = "fedcba9876543210"
-    assert labels(runs) == ["CPrompt, weights 01234567", "CPrompt, weights fedcba98"]
-
-
-def test_another_backbone_is_told_by_its_name(make_run: MakeRun) -> None:
-    runs = [make_run(), make_run(backbone__name="test_vit2")]
-    runs[1].record.backbone["fingerprint"] = "fedcba9876543210"
-    assert labels(runs) == ["CPrompt", "CPrompt, backbone test_vit2"]
-
-
-def test_many_differences_are_counted_and_labels_stay_apart(make_run: MakeRun) -> None:
-    common: dict[str, Any] = dict.fromkeys(("method__ccl", "method__pcl"), False)
-    common |= {"training__lr": 0.3, "training__momentum": 0.1}
-    runs = [make_run(), *(make_run(**common, training__weight_decay=w) for w in (0.1, 0.2))]
-    found = labels(runs)
-    assert found == [
-        "CPrompt",
-        "CPrompt, ccl off, pcl off, lr 0.3, 2 more",
-        "CPrompt, ccl off, pcl off, lr 0.3, 2 more #2",
+def test_methods_have_their_titles_and_the_order_of_the_registry(make_run: MakeRun) -> None:
+    runs = [make_run(method) for method in reversed(list(METHODS))]
+    stranger = make_run(seed=1)
+    stranger.record.config["method"] = {"name": "a method of somebody else's"}
+    assert labels([stranger, *runs]) == [
+        *(METHODS.title(method) for method in METHODS),
+        "a method of somebody else's",
     ]
 
 
@@ -140,19 +54,6 @@ def test_an_old_record_without_a_later_setting_is_in_the_series_of_its_default(
     assert labels([make_run(), old]) == ["CPrompt"]
 
 
-def test_a_method_and_settings_that_this_version_does_not_know(make_run: MakeRun) -> None:
-    strange = make_run()
-    strange.record.config["method"] = {"name": "ours", "depth": 3}
-    deeper = make_run(seed=1)
-    deeper.record.config["method"] = {"name": "ours", "depth": 4}
-    bare = make_run(seed=2)
-    bare.record.config = {}
-    found = {
-        series.label for section in sections([strange, deeper, bare]) for series in section.series
-    }
-    assert found == {"ours, depth 3", "ours, depth 4", "unknown"}
-
-
 def test_benchmarks_class_names_and_task_sizes_make_sections(make_run: MakeRun) -> None:
     resized, renamed = make_run(), make_run()
     resized.record.stream = TaskStream((3, 1, 4, 0, 2), (2, 2, 1))
@@ -168,7 +69,7 @@ def test_benchmarks_class_names_and_task_sizes_make_sections(make_run: MakeRun) 
 
 
 def test_joint_training_stands_beside_the_tasks_of_its_benchmark(make_run: MakeRun) -> None:
-    joint = at_once(make_run("joint"))
+    joint = learnt_at_once(make_run("joint"))
     [section] = sections([joint, make_run("finetune")])
     assert section.n_tasks == 3
     assert [series.label for series in section.series] == ["Fine-tuning", "Joint"]
@@ -204,20 +105,12 @@ def test_what_is_shown_of_a_series_are_its_finished_runs_or_the_farthest(make_ru
 
 
 def test_equal_settings_have_an_equal_digest(make_run: MakeRun) -> None:
-    def digest(run: Run) -> str:
+    def digest(run: RecordedRun) -> str:
         [section] = sections([run])
         return section.series[0].digest
 
     assert digest(make_run()) == digest(make_run(seed=5))
     assert digest(make_run()) != digest(make_run(method__ccl=False))
-
-
-def test_settings_hold_no_seeds_and_the_sizes_as_they_are(make_run: MakeRun) -> None:
-    settings = settings_of(make_run().record)
-    assert not any(name.startswith(("seeds", "execution", "cache")) for name in settings)
-    assert settings["stream.sizes"] == [2, 1, 2]
-    assert settings["method.ccl"] is True
-    assert settings["backbone.fingerprint"] == "0123456789abcdef"
 
 
 def test_a_seed_that_two_finished_runs_have_is_named(make_run: MakeRun) -> None:
@@ -226,17 +119,3 @@ def test_a_seed_that_two_finished_runs_have_is_named(make_run: MakeRun) -> None:
     runs = [make_run(), make_run(seed=1), again, make_run(seed=2), make_run(seed=2, tasks=1)]
     [section] = sections(runs)
     assert repeated_seeds(section.series[0]) == ["1"]
-
-
-def test_what_captions_say_of_runs(make_run: MakeRun) -> None:
-    runs = [make_run(), make_run(seed=3)]
-    assert seeds_of(runs) == "seeds 0, 3"
-    assert seeds_of(runs[:1]) == "seed 0"
-    assert backbones_of(runs) == "test_vit (random:0, 0123456789ab)"
-    assert hardware_of(runs[0].record) == "abacus, 2 cores"
-    with_gpu, old = copy.deepcopy(runs[0].record), copy.deepcopy(runs[0].record)
-    with_gpu.environment["gpu"] = "GPU 9000"
-    old.environment, old.backbone = {}, {}
-    assert hardware_of(with_gpu) == "GPU 9000"
-    assert hardware_of(old) == "–"
-    assert backbones_of([Run(runs[0].path, old)]) == "unknown (unknown)"

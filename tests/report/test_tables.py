@@ -9,8 +9,9 @@ import re
 import pytest
 from rich.console import Console
 
-from cprompt.report.tables import Grid, to_csv, to_latex, to_markdown, to_rich
+from cprompt.report.tables import to_csv, to_latex, to_markdown, to_rich
 from cprompt.research.tables import Cell, Table, fill, load_table
+from tests.report.reader import layout, pipes, tex_rows
 
 NOTHING = Cell(None, None, 0, None)
 
@@ -41,6 +42,11 @@ ROWS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def ablation() -> Table:
+    return fill(load_table("ablation"), [1], lambda config: None)
+
+
 def shown(table: Table, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(to_rich(table, width))
@@ -49,11 +55,6 @@ def shown(table: Table, width: int) -> str:
 
 
 # --- Markdown -----------------------------------------------------------------------------------
-
-
-def pipes(text: str) -> list[list[str]]:
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
 
 
 def test_markdown_has_title_headings_rows_and_notes() -> None:
@@ -69,22 +70,8 @@ def test_markdown_has_title_headings_rows_and_notes() -> None:
 # --- LaTeX --------------------------------------------------------------------------------------
 
 
-def tex_rows(text: str) -> list[list[str]]:
-    """The cells of each line between the rules, escapes left as they are."""
-    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
-    lines = [line for line in body.splitlines() if line.endswith(r" \\")]
-    return [re.split(r"(?<!\\) & ", " " + line[: -len(r" \\")]) for line in lines]
-
-
-def layout(text: str) -> list[str]:
-    """One entry a column: l, r, or r in grey."""
-    found = re.search(r"\\begin\{tabular\}\{(.*)\}\n", text)
-    assert found
-    return re.findall(r">\{\\color\{gray\}\}r|l|r", found[1])
-
-
-def test_latex_has_as_many_cells_in_every_line_as_columns() -> None:
-    for table in (MIXED, fill(load_table("ablation"), [1], lambda config: None)):
+def test_latex_has_as_many_cells_in_every_line_as_columns(ablation: Table) -> None:
+    for table in (MIXED, ablation):
         text = to_latex(table)
         assert {len(row) for row in tex_rows(text)} == {len(layout(text))}
         assert len(tex_rows(text)) == 1 + len(table.rows)
@@ -113,24 +100,6 @@ def test_latex_escapes_what_would_not_print_as_it_stands() -> None:
     assert rows[1][1:] == [r"66.77$\pm$0.37", r"66.77$\pm$0.37", "1.00", "--", "--"]
     assert rows[2][0].strip() == r"w/o L\_aux"
     assert r"\caption{A title. First note, 50 \% of it. Second note.}" in to_latex(MIXED)
-
-
-@pytest.mark.parametrize(
-    ("plain", "escaped"),
-    [
-        ("\\", r"\textbackslash{}"),
-        ("~", r"\textasciitilde{}"),
-        ("^", r"\textasciicircum{}"),
-        *((character, "\\" + character) for character in "&%$#_{}"),
-        ("±", r"$\pm$"),
-        ("×", r"$\times$"),
-        ("–", "--"),
-        ("a\\{b}_c$", r"a\textbackslash{}\{b\}\_c\$"),
-    ],
-)
-def test_every_special_character_of_latex_is_escaped(plain: str, escaped: str) -> None:
-    table = Table("T", ("c",), ((plain, (Cell(1.0, None, 1, None),)),), ())
-    assert f"\\midrule\n{escaped} & 1.00 \\\\\n" in to_latex(table)
 
 
 # --- CSV ----------------------------------------------------------------------------------------
@@ -179,21 +148,20 @@ def test_the_terminal_shows_title_rows_and_notes() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 250])
-def test_no_number_is_cut_off_however_narrow_the_terminal(width: int) -> None:
-    for name in ("ablation", "cars10"):
-        table = fill(load_table(name), [1], lambda config: None)
-        text = shown(table, width)
-        assert "…" not in text
-        assert max(map(len, text.splitlines())) <= width
-        numbers = re.findall(r"(?<=\s)\d+\.\d\d(?:±\d\.\d\d)?(?=\s)", text)
-        printed = [cell.paper for _, cells in table.rows for cell in cells if cell.paper]
-        assert sorted(numbers) == sorted(printed)
+def test_no_number_is_cut_off_however_narrow_the_terminal(ablation: Table, width: int) -> None:
+    text = shown(ablation, width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    numbers = re.findall(r"(?<=\s)\d+\.\d\d(?:±\d\.\d\d)?(?=\s)", text)
+    printed = [cell.paper for _, cells in ablation.rows for cell in cells if cell.paper]
+    assert sorted(numbers) == sorted(printed)
 
 
-def test_what_fits_stands_in_one_block_and_each_further_block_has_the_labels_again() -> None:
-    table = fill(load_table("ablation"), [1], lambda config: None)
-    assert shown(table, 250).count("CCL + PCL w/o MK") == 1
-    assert shown(table, 80).count("CCL + PCL w/o MK") > 1
+def test_what_fits_is_one_block_and_each_further_block_has_the_labels_again(
+    ablation: Table,
+) -> None:
+    assert shown(ablation, 250).count("CCL + PCL w/o MK") == 1
+    assert shown(ablation, 80).count("CCL + PCL w/o MK") > 1
 
 
 def test_square_brackets_are_text_in_the_terminal() -> None:
@@ -214,65 +182,3 @@ def test_where_the_paper_has_no_number_only_ours_is_shown() -> None:
     assert tex_rows(to_latex(bare))[0][1:] == ["stored"]
     assert "paper" not in shown(bare, 80)
     assert "stored paper" in to_csv(bare)  # the same fields in every file
-
-
-# --- grids --------------------------------------------------------------------------------------
-
-GRID = Grid(
-    "Any <table>",
-    ("", "class", "Last", "parameters"),
-    (
-        ("a|b", "<script>", Cell(50.126, 1.5, 3, None), 1234567),
-        ("c\\d", "two\nlines", None, 0.12345),
-    ),
-    ("A note.",),
-    texts=2,
-)
-
-
-def test_a_grid_in_markdown_keeps_every_name_in_its_cell() -> None:
-    assert GRID.to_markdown() == (
-        "**Any \\<table>**\n\n"
-        "|  | class | Last | parameters |\n"
-        "| --- | --- | ---: | ---: |\n"
-        "| a\\|b | \\<script> | 50.13±1.50 | 1,234,567 |\n"
-        "| c\\\\d | two lines | – | 0.12 |\n\n"
-        "A note.  \n"
-    )
-
-
-def test_a_grid_in_latex_has_a_layout_and_one_line_a_row() -> None:
-    text = GRID.to_latex()
-    assert layout(text) == ["l", "l", "r", "r"]
-    assert [len(row) for row in tex_rows(text)] == [4, 4, 4]
-    assert r"\caption{Any <table>. A note.}" in text
-    assert "two lines & -- & 0.12" in text
-
-
-def test_a_grid_in_csv_is_unrounded_with_spreads_apart() -> None:
-    assert list(csv.reader(io.StringIO(GRID.to_csv()))) == [
-        ["", "class", "Last mean", "Last std", "Last runs", "parameters"],
-        ["a|b", "<script>", "50.126", "1.5", "3", "1234567"],
-        ["c\\d", "two\nlines", "", "", "", "0.12345"],
-    ]
-
-
-def test_a_grid_without_rows_is_its_head() -> None:
-    empty = Grid("t", ("", "x"), ())
-    assert list(csv.reader(io.StringIO(empty.to_csv()))) == [["", "x"]]
-    assert pipes(empty.to_markdown()) == [["", "x"], ["---", "---:"]]
-
-
-@pytest.mark.parametrize("width", [50, 80, 200])
-def test_no_number_of_a_grid_is_cut_off_in_a_narrow_terminal(width: int) -> None:
-    grid = Grid(
-        "t",
-        ("", *(f"column {i}" for i in range(9))),
-        tuple((f"a rather long label {i}", *(f"{i}{k}.25±1.50" for k in range(9))) for i in "12"),
-    )
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(grid.to_rich(width))
-    assert isinstance(console.file, io.StringIO)
-    printed = console.file.getvalue()
-    assert all(f"{i}{k}.25±1.50" in printed for i in "12" for k in range(9))
-    assert max(map(len, printed.splitlines())) <= width

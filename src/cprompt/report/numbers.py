@@ -1,8 +1,8 @@
 """The numbers that figures and tables show, computed from records; nothing is drawn here.
 
-Every function takes the runs of one series, which share task sizes. Means are over runs, task by
-task in order of arrival: with different class orders, task 2 of one run holds other classes than
-task 2 of another.
+Every function takes the records of one series, which share task sizes. Means are over runs, task
+by task in order of arrival: with different class orders, task 2 of one run holds other classes
+than task 2 of another.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cprompt.report.series import hardware_of
+from cprompt.report.captions import hardware_of
 from cprompt.research import metrics
 from cprompt.research.evaluation import selection_accuracy
 from cprompt.research.metrics import Floats, mean_std
 from cprompt.research.record import Record
 from cprompt.research.tables import Cell
+
+RecordsByLabel = Mapping[str, Sequence[Record]]
+"""The records of each series that a figure or table shows, by the series' label."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +35,7 @@ class Curve:
 
 
 def curve(records: Sequence[Record]) -> Curve:
-    """`metrics.seen_accuracy` of runs that got equally far."""
+    """`metrics.seen_accuracy` of runs that finished the same number of tasks."""
     runs = np.stack([metrics.seen_accuracy(r.matrix()) for r in records])
     return Curve(runs.mean(0), runs.min(0), runs.max(0))
 
@@ -45,7 +48,7 @@ def mean_matrix(records: Sequence[Record], mode: str = "selected") -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class TaskForgetting:
-    """By task but the last, each (t-1,), means over runs in percent.
+    """For every task but the last, each (t-1,), means over runs in percent.
 
     learnt: a[j,j], right after learning. best: max_{j≤i≤t-1} a[i,j]. end: a[t,j]. The mean of
     `forgetting` over tasks is `metrics.forgetting_paper`; that of `end - learnt` is
@@ -64,7 +67,7 @@ class TaskForgetting:
 
 
 def forgetting_by_task(records: Sequence[Record]) -> TaskForgetting:
-    """How each earlier task fared; empty for a stream of one task."""
+    """Accuracy on each earlier task, then and at the end; empty for a stream of one task."""
     runs = np.stack([metrics.accuracy_matrix(r.matrix()) for r in records])
     earlier = runs[:, :, :-1]
     learnt = np.diagonal(runs, axis1=1, axis2=2)[:, :-1]
@@ -73,8 +76,10 @@ def forgetting_by_task(records: Sequence[Record]) -> TaskForgetting:
 
 
 def pick_shares(records: Sequence[Record]) -> tuple[Floats, float] | None:
-    """After the last task: share of task j's images answered by prompt i, (tasks, tasks), and
-    how often the right one was picked; percent, means over runs. None where nothing is selected.
+    """After the last task: which prompts answered, and how often that was the right one.
+
+    Shares are (tasks, tasks): row j, column i is the share of task j's images that the prompt of
+    task i answered. In percent, means over runs. None for a method that does not select.
     """
     last = [r.rows[-1] for r in records]
     picks = [np.asarray(row.picks, dtype=np.float64) for row in last if row.picks is not None]
@@ -87,7 +92,7 @@ def pick_shares(records: Sequence[Record]) -> tuple[Floats, float] | None:
 def class_accuracy_by_task(record: Record) -> list[Floats]:
     """At the end, in percent: the accuracies of each task's classes, best first.
 
-    A class without test images has none and is left out.
+    Classes without test images are left out.
     """
     row = record.rows[-1]
     count = np.asarray(row.count, dtype=np.float64)
@@ -102,7 +107,7 @@ def class_accuracy_by_task(record: Record) -> list[Floats]:
 
 @dataclass(frozen=True)
 class ClassAccuracy:
-    """At the end, over all runs together: `right` of `pictures` answers on a class."""
+    """At the end, over all runs together: `right` answers on `images` test images of a class."""
 
     name: str
     right: int
@@ -110,12 +115,12 @@ class ClassAccuracy:
 
     @property
     def percent(self) -> float:
-        """Of the images, those answered right."""
+        """Share of the images that were answered right."""
         return 100 * self.right / self.images
 
 
 def classes_by_accuracy(records: Sequence[Record]) -> list[ClassAccuracy]:
-    """Every class that was seen and has test images, best first; equals in order of label."""
+    """Every class that was seen and has test images, best first; ties in order of label."""
     right = np.zeros(len(records[0].classes), dtype=np.int64)
     images = np.zeros_like(right)
     for record in records:
@@ -135,9 +140,9 @@ def classes_by_accuracy(records: Sequence[Record]) -> list[ClassAccuracy]:
 class LossCurves:
     """Loss terms over the whole stream, tasks one after another, means over runs.
 
-    epochs: (points,) place on the axis, in epochs since the start; NaN once between two tasks, so
-    that no line joins them. terms: (points,) each, NaN where a task has no such term. ends: where
-    each task's epochs end. together: how many epochs one point stands for.
+    epochs: (points,) place on the axis, in epochs since the start; one NaN between two tasks, so
+    that no line joins them. terms: (points,) each, NaN where a task has no such term. ends: the
+    last epoch of each task. together: how many epochs one point averages.
     """
 
     epochs: Floats
@@ -149,15 +154,16 @@ class LossCurves:
 def loss_curves(records: Sequence[Record], most: int = 300) -> LossCurves | None:
     """Means over runs; neighbouring epochs of a task are averaged beyond `most` points.
 
-    None where no record has losses.
+    None where there is nothing to show: no record has an epoch with a loss term, as with methods
+    that do not train.
     """
-    losses = [r.losses for r in records if any(r.losses)]
-    if not losses:
-        return None
-    n_tasks = min(map(len, losses))
+    losses = [r.losses for r in records if any(any(task) for task in r.losses)]
+    n_tasks = min(map(len, losses), default=0)
     lengths = [min(len(run[task]) for run in losses) for task in range(n_tasks)]
     names = list(dict.fromkeys(n for run in losses for task in run for e in task for n in e))
-    together = math.ceil(sum(lengths) / most) or 1
+    if not sum(lengths) or not names:
+        return None
+    together = math.ceil(sum(lengths) / most)
     epochs: list[float] = []
     terms: dict[str, list[float]] = {name: [] for name in names}
     ends: list[int] = []
@@ -181,11 +187,11 @@ def loss_curves(records: Sequence[Record], most: int = 300) -> LossCurves | None
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a run of the series took; what no record says is left out.
+class MeasuredCost:
+    """What a run of the series took; quantities that no record has are left out.
 
     seconds: means, by part; `training` without the part spent `waiting` for images. memory:
-    largest peak of all runs, in bytes. passes: through the backbone over the whole stream, for one
+    largest peak of all runs, in bytes. passes: through the backbone over the whole stream, per
     test image, means.
     """
 
@@ -196,7 +202,7 @@ class Cost:
     hardware: str
 
 
-def cost(records: Sequence[Record]) -> Cost:
+def measured_cost(records: Sequence[Record]) -> MeasuredCost:
     """Time, memory, parameters and passes."""
     apart = []
     for record in records:
@@ -209,7 +215,7 @@ def cost(records: Sequence[Record]) -> Cost:
         for r in records
         if r.images.get("test")
     ]
-    return Cost(
+    return MeasuredCost(
         seconds=_means(apart),
         memory={
             place: max(r.memory[place] for r in records if place in r.memory)
@@ -228,7 +234,7 @@ def _means(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def cell(values: Sequence[float]) -> Cell:
-    """Mean, sample std and number of values; empty for none."""
+    """Mean, sample std and number of values; an empty cell for no values."""
     if not values:
         return Cell(None, None, 0, None)
     mean, std = mean_std(values)

@@ -14,22 +14,24 @@ from cprompt.errors import CheckpointError
 from cprompt.files import read_json
 from cprompt.research.record import FILE, FORMAT, Record, load_record
 
+WHAT_TO_GIVE = "give run folders, record files, or a folder with runs below it"
+
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """A record, where it is, and a short name: that of its folder, or of its file."""
+class RecordedRun:
+    """A run as its record tells it: the record and the file it was read from."""
 
     path: Path
     record: Record
 
     @property
     def name(self) -> str:
-        """What a table calls it; says nothing of the machine's folders."""
+        """Name of the run folder, or of the record file; it has no path of the machine in it."""
         return self.path.parent.name if self.path.name == FILE else self.path.stem
 
     @property
     def seeds(self) -> tuple[Any, Any, Any]:
-        """Of class order, initialisation and data; None where an old record does not say."""
+        """Seeds of class order, initialisation and data; None where an old record has none."""
         seeds = self.record.config.get("seeds", {})
         return seeds.get("order"), seeds.get("init"), seeds.get("data")
 
@@ -43,48 +45,46 @@ class Run:
 
     @property
     def state(self) -> str:
-        """`finished`, or how far it got."""
+        """`finished`, or how many tasks are done."""
         record = self.record
         if record.finished:
             return "finished"
         return f"unfinished, {len(record.rows)} of {record.stream.n_tasks} tasks"
 
 
-def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs that `paths` name or hold, and what a reader must know about those left out.
+def find_runs(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:
+    """The runs that `paths` name or hold, and notes for the reader about those left out.
 
-    A path that does not exist may be a pattern, such as runs/cars10/l2p-*, and names all it
+    A path that does not exist may be a pattern, such as runs/cars10/l2p-*, and stands for all its
     matches. A folder with a `record.json` is one run. Any other folder is searched: `record.json`
-    at any depth, and JSON files directly inside. What is named must be a record; what is found and
-    is none is passed over. A record found twice, or copied, counts once.
+    at any depth, and JSON files directly inside. A file that is named must be a record; other
+    files that a search finds are skipped. A record that is found twice, or copied, counts once.
     """
-    runs: list[Run] = []
+    runs: list[RecordedRun] = []
     notes: list[str] = []
-    known: dict[str, Path] = {}
+    known: dict[str, RecordedRun] = {}
     for path in itertools.chain.from_iterable(map(_matches, paths)):
         named = not path.is_dir() or (path / FILE).exists()
         records = 0
         for file in [path / FILE if path.is_dir() else path] if named else _search(path):
             try:
-                record = load_record(file)
+                run = RecordedRun(file, load_record(file))
             except CheckpointError as error:
                 if named:
                     raise
-                if _claims_to_be_one(file):
+                if _claims_to_be_record(file):
                     notes.append(f"Left out: {error}.")
                 continue
             records += 1
-            content = json.dumps(record.to_dict(), sort_keys=True)
-            if content not in known:
-                known[content] = file
-                runs.append(Run(file, record))
-            elif known[content].resolve() != file.resolve():
-                first = Run(known[content], record)
-                notes.append(f"{Run(file, record).name} is a copy of {first.name}; it counts once.")
+            first = known.setdefault(json.dumps(run.record.to_dict(), sort_keys=True), run)
+            if first is run:
+                runs.append(run)
+            elif first.path.resolve() != file.resolve():
+                notes.append(f"{run.name} is a copy of {first.name}; it counts once.")
         if not records:
+            damaged = "".join(f" ({note})" for note in notes)
             raise CheckpointError(
-                f"{path} holds no record that can be read; give run folders, record files, or a "
-                "folder with runs below it" + "".join(f" ({note})" for note in notes)
+                f"holds no record that can be read{damaged}", file=path, hint=WHAT_TO_GIVE
             )
     return runs, notes
 
@@ -95,7 +95,7 @@ def _matches(path: Path) -> list[Path]:
         return [path]
     found = sorted(map(Path, glob.glob(str(path))))
     if not found:
-        raise CheckpointError(f"nothing matches {path}; give run folders, record files or folders")
+        raise CheckpointError("no file or folder matches", file=path, hint=WHAT_TO_GIVE)
     return found
 
 
@@ -104,7 +104,7 @@ def _search(folder: Path) -> Iterator[Path]:
     yield from sorted(path for path in found if path.is_file())
 
 
-def _claims_to_be_one(file: Path) -> bool:
+def _claims_to_be_record(file: Path) -> bool:
     """Whether a file that cannot be read is a damaged record rather than some other JSON."""
     if file.name == FILE:
         return True

@@ -1,4 +1,4 @@
-"""Records as tables for the terminal."""
+"""One record as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -6,28 +6,9 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from cprompt.report.definitions import METRIC_TEXTS
 from cprompt.research import metrics
 from cprompt.research.record import Record
-
-LABELS = {
-    "last_accuracy": "Last-acc",
-    "average_accuracy": "Avg-acc",
-    "forgetting_paper": "FF (paper's formula)",
-    "forgetting_released": "FF (released code's formula)",
-    "forgetting_stepwise": "FF (stepwise, as CODA-Prompt)",
-    "last_task_mean": "Last, mean over tasks",
-    "average_task_mean": "Avg, mean over tasks",
-    "backward_transfer": "Backward transfer",
-    "learning_accuracy": "Accuracy when just learnt",
-    "old_accuracy": "Old classes, at the end",
-    "new_accuracy": "New classes, at the end",
-    "top_k_accuracy": "Top-k accuracy",
-    "selection_accuracy": "Prompt picked right",
-    "last_accuracy_given": "Last-acc, right prompt given",
-    "average_accuracy_given": "Avg-acc, right prompt given",
-    "last_accuracy_first": "Last-acc, first prompt always (tasks 2 to T)",
-    "average_accuracy_first": "Avg-acc, first prompt always (tasks 2 to T)",
-}
 
 
 def matrix_table(record: Record, title: str, mode: str = "selected") -> Table:
@@ -52,7 +33,8 @@ def summary_table(record: Record, title: str = "") -> Table:
     table.add_column("metric")
     table.add_column("%", justify="right")
     for name, value in record.summary().items():
-        table.add_row(LABELS.get(name, name), f"{value:.2f}")
+        metric = METRIC_TEXTS[name].title if name in METRIC_TEXTS else name
+        table.add_row(metric, f"{value:.2f}")
     return table
 
 
