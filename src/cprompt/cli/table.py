@@ -69,10 +69,7 @@ def table(
     --training.precision bf16.
     """
     if name not in TABLES and not is_table_file(name):
-        raise ConfigError(
-            f"no table {name!r}{suggest(name, TABLES)}",
-            hint="a table of your own is a file, such as mine.yaml",
-        )
+        raise ConfigError(f"no table {name!r}{suggest(name, TABLES)}")
     overrides = parse_settings([*settings, *context.args])
 
     from cprompt.research import cost
