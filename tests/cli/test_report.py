@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import copy
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from cprompt import cli
 from cprompt.cli import report as command
 from cprompt.errors import CheckpointError
 from cprompt.files import write_json
 from cprompt.report import figures
 from cprompt.research.record import Record
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.chdir(tmp_path)
+from tests.cli import common
+from tests.cli.common import Main
 
 
 @pytest.fixture
@@ -42,12 +36,21 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ok(*arguments: str) -> str:
-    result = CliRunner().invoke(cli.app, ["report", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return common.ok("report", *arguments)
 
 
-def test_a_report_goes_to_its_folder_with_its_title(runs: Path) -> None:
+def test_a_report_goes_to_its_folder_with_its_title(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the files of the first figure only, as each takes long."""
+    made: list[dict[str, bytes]] = []
+
+    def files_of_the_first(figure: Any) -> dict[str, bytes]:
+        made.append({} if made else to_files(figure))
+        return made[-1]
+
+    to_files = figures.to_files
+    monkeypatch.setattr(figures, "to_files", files_of_the_first)
     printed = ok(str(runs), "--out", "mine", "--title", "My <runs>")
     assert printed == "2 runs in 1 series, 1 unfinished (in no mean)\nReport: mine/report.html\n"
     text = Path("mine/report.html").read_text("utf-8")
@@ -58,6 +61,7 @@ def test_a_report_goes_to_its_folder_with_its_title(runs: Path) -> None:
     assert Path("mine/figures/shapes-3-tasks-accuracy.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.usefixtures("quick")
 def test_the_default_folder_and_the_same_bytes_again(runs: Path) -> None:
     def written() -> dict[str, bytes]:
         return {str(p): p.read_bytes() for p in Path("report").rglob("*") if p.is_file()}
@@ -75,7 +79,7 @@ def test_files_of_another_report_in_the_folder_are_left_and_named(runs: Path) ->
     old.parent.mkdir(parents=True)
     old.write_bytes(b"old")
     printed = ok(str(runs), "--out", "mine")
-    assert f"Not of this report, and left in mine: {old.relative_to('mine')}\n" in printed
+    assert f"another report: {old.relative_to('mine')}\n" in printed
     assert old.read_bytes() == b"old"
     (old.parent / "z.png").touch()
     assert f"{old.relative_to('mine')} and 1 more\n" in ok(str(runs), "--out", "mine")
@@ -91,19 +95,7 @@ def test_what_was_found_and_left_out_is_said_and_in_the_page(runs: Path) -> None
     assert "half/record.json is not readable JSON" in Path("report/report.html").read_text("utf-8")
 
 
-def error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> str:
-    monkeypatch.setattr(sys, "argv", ["cprompt", "report", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_wrong_inputs_are_named_and_nothing_is_written(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_inputs_are_named_and_nothing_is_written(runs: Path, main: Main) -> None:
     write_json(Path("other.json"), {"format": "something"})
     Path("empty").mkdir()
     for wrong, message in (
@@ -111,8 +103,14 @@ def test_wrong_inputs_are_named_and_nothing_is_written(
         ("nowhere", "nowhere does not exist"),
         ("empty", "empty holds no record that can be read"),
     ):
-        assert message in error(monkeypatch, capsys, str(runs), wrong)
+        assert message in main.error("report", runs, wrong)
         assert not Path("report").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(main: Main) -> None:
+    Path("file").touch()
+    message = main.error("report", "nowhere", "--out", "file/report")
+    assert message.startswith("file/report/report.html: cannot be written")
 
 
 @pytest.mark.usefixtures("quick")
