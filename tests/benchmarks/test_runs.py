@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks.images import draw_dataset, draw_jpegs
 from PIL import Image
 
 from benchmarks import __main__ as all_of_them
 from benchmarks import common, epoch, evaluate, many_classes, memory, predict, train_step
+from benchmarks.images import draw_dataset, draw_jpegs
 from benchmarks.work import Pass, Work
 from cprompt.files import read_json
 from cprompt.research.evaluation import Evaluator, Row

@@ -24,6 +24,7 @@ def test_list_names_everything_there_is() -> None:
     assert first_words(ok("list", "benchmarks")) >= set(benchmarks())
     assert first_words(ok("list", "datasets")) >= set(DATASETS)
     assert first_words(ok("list", "backbones")) >= {PAPER_BACKBONE, *SUGGESTED, *EMBEDDED}
+    assert not {*SUGGESTED} & {*EMBEDDED}  # the suggested ones are timm's
 
 
 def test_list_says_what_each_method_is() -> None:
