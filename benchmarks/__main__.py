@@ -1,4 +1,4 @@
-"""Run all benchmarks, one after the other, each as its own script would.
+"""Run all benchmarks, one after the other, as `python -m benchmarks.NAME` runs each.
 
 python -m benchmarks
 python -m benchmarks --quick --only train_step predict
@@ -28,7 +28,7 @@ WITH_DATA = ("evaluate", "epoch")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run those asked for; one that finds a fault is told at the end and does not stop others."""
+    """Run the chosen ones; one that fails is reported at the end and does not stop the others."""
     options = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
@@ -50,8 +50,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = pick_device(given.device)
     seen = common.hardware(device)
     print(f"Hardware: {seen}")
+    for name in given.only:
+        common.output(name, seen, given.out and given.out / f"{name}.json")
 
-    faults = []
+    failures = []
     for name in given.only:
         arguments = ["--device", str(device)] + ["--quick"] * given.quick
         if given.out:
@@ -61,14 +63,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         start = time.perf_counter()
         try:
             BENCHMARKS[name](arguments)
-        except SystemExit as fault:
-            faults.append(f"{name}: {fault}")
+        except SystemExit as failure:
+            failures.append(f"{name}: {failure}")
         print(f"{name} took {time.perf_counter() - start:.0f} s.")
-        gc.collect()  # models of one benchmark are no burden to the next
+        gc.collect()  # the next benchmark must not share memory with this one's models
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    if faults:
-        raise SystemExit("\n".join(faults))
+    if failures:
+        raise SystemExit("\n".join(failures))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the hardware seen, fair timing, peak memory, one table, one file."""
+"""What the benchmarks share: the hardware, fair timing, peak memory, the table and the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import cprompt
-from cprompt.files import write_json
+from cprompt.errors import ConfigError
+from cprompt.files import check_writable, write_json
 
 RESULTS = Path("results") / "benchmarks"
 
@@ -33,7 +34,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a result was measured on and with; `machine` is the short name of its folder."""
+    """What a result was measured on and with; `machine` names the folder of its results."""
 
     machine: str
     device: str
@@ -56,7 +57,7 @@ class Hardware:
 
 
 def hardware(device: torch.device) -> Hardware:
-    """Describe this machine; `cpu_bf16` is whether the processor multiplies bfloat16 itself."""
+    """Describe this machine; `cpu_bf16` says whether the processor itself multiplies bfloat16."""
     processor, flags = _processor()
     on_cuda = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if on_cuda else device.type
@@ -76,7 +77,7 @@ def hardware(device: torch.device) -> Hardware:
 
 
 def slug(name: str) -> str:
-    """A device's name as a folder's: "NVIDIA H200" is h200."""
+    """A device's name as a folder name: "NVIDIA H200" becomes h200."""
     words = re.findall(r"[a-z0-9]+", name.lower())
     return "-".join(word for word in words if word not in ("nvidia", "geforce", "amd", "instinct"))
 
@@ -127,7 +128,7 @@ def rounds(device: torch.device, quick: bool) -> Rounds:
 def interleave(
     contenders: Mapping[str, Call], device: torch.device, rounds: Rounds
 ) -> dict[str, Timing]:
-    """Time several contenders in turn, A B A B, so that a drifting clock favours none."""
+    """Time several contenders in turns, A B A B, so that a drifting clock speed favours none."""
     for call in contenders.values():
         for _ in range(rounds.warmup):
             call()
@@ -163,7 +164,7 @@ def _seconds(call: Call, calls: int, device: torch.device) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -176,7 +177,7 @@ def spread(timing: Timing) -> str:
 
 
 def matmul_rate(device: torch.device, size: int = 8192) -> float:
-    """FLOP/s of a large bfloat16 matrix product: what this card really gives."""
+    """FLOP/s of a large bfloat16 matrix product: what this card reaches in practice."""
     a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
     timing = time_it(lambda: torch.mm(a, b, out=out), device, Rounds(20, 9, 20))
@@ -187,11 +188,11 @@ def matmul_rate(device: torch.device, size: int = 8192) -> float:
 
 
 def peak_memory(call: Call, device: torch.device) -> int | None:
-    """Bytes at the highest point of `call` above those before it; None if unknown.
+    """Peak bytes during `call`, minus those before it; None if unknown.
 
-    `call` builds what it needs, so model weights count. On CUDA it is what PyTorch's allocator
-    handed out; on a CPU how far a process of its own grew, which Linux alone tells. `call` must
-    be picklable.
+    `call` builds what it needs, so model weights count. On CUDA these are the bytes allocated by
+    PyTorch; on a CPU, how far a separate process grew, which only Linux reports. `call` must be
+    picklable.
     """
     if device.type == "cuda":
         return _peak_allocated(call, device)
@@ -242,7 +243,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 def show(
     title: str, rows: Sequence[Mapping[str, str]], seen: Hardware, notes: Iterable[str] = ()
 ) -> None:
-    """Print one table: a row is a mapping of headings to cells."""
+    """Print one table; a row maps headings to cells."""
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for i, heading in enumerate(rows[0]):
         table.add_column(heading, justify="right" if i else "left")
@@ -257,8 +258,21 @@ def show(
         console.print(line, highlight=False, markup=False)
 
 
-def save(name: str, seen: Hardware, result: Mapping[str, Any], out: Path | None) -> Path:
-    """Write a benchmark's numbers (seconds, bytes, FLOP) beside the hardware they are of."""
+def output(name: str, seen: Hardware, out: Path | None) -> Path:
+    """The file for a benchmark's numbers, `out` or the usual one; exits if it cannot be written.
+
+    Ask before measuring, so that minutes of work are not lost.
+    """
     path = out or RESULTS / seen.machine / f"{name}.json"
+    try:
+        check_writable(path)
+    except ConfigError as error:
+        raise SystemExit(f"error: {error}") from error
+    return path
+
+
+def save(name: str, seen: Hardware, result: Mapping[str, Any], out: Path | None) -> Path:
+    """Write a benchmark's numbers (seconds, bytes, FLOP) and the hardware to its `output`."""
+    path = output(name, seen, out)
     write_json(path, {"benchmark": name, "hardware": asdict(seen), **result})
     return path

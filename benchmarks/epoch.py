@@ -1,4 +1,4 @@
-"""Epochs of CPrompt from JPEG files, end to end: our way to feed images against torchvision's.
+"""Epochs of CPrompt from JPEG files, end to end: our way to feed images, and torchvision's.
 
     python -m benchmarks.epoch --data FOLDER
     python -m benchmarks.epoch --quick --device cpu
@@ -6,14 +6,14 @@
 One task is trained as a run would train it: decoded once into a cache, views taken by our loader,
 steps by the learner (bf16 on CUDA). The other pipeline is the usual one: ImageFolder,
 RandomResizedCrop, flip, ToTensor, and a DataLoader with persistent worker processes and pinned
-memory; its batches go to the very same learner. FOLDER has a folder of images for each class
-(or `train` with such folders in it); without it, JPEGs are drawn in a temporary folder.
+memory; its batches go to the same learner. FOLDER has one folder of images per class (or `train`
+with such folders in it); without it, JPEGs are drawn in a temporary folder.
 
-How long the device waits for images is not seen from the host, which runs ahead of it. So every
-epoch is taken once more with one batch that is already on the device, the same steps with the same
-draws: `device waits` is the part of the real epoch's time by which that is shorter. It counts what
-the device itself does to prepare images as waiting, too. `host waits` is the part that the host
-spent asking for the next batch; on a CPU, which is its own host, that is the exact figure.
+The host runs ahead of the device, so it does not see how long the device waits for images. So every
+epoch is repeated with one batch that is already on the device: the same steps with the same draws.
+`device waits` is the share of the real epoch's time by which that one is shorter; it includes what
+the device itself does to prepare images. `host waits` is the share that the host spent asking for
+the next batch; on a CPU, which is its own host, that is the exact figure.
 
 On a CPU the default model is ViT-Ti/16 and images are few.
 """
@@ -81,7 +81,7 @@ class Ours:
 
 
 class Torchvision:
-    """The usual pipeline; its workers start with the first epoch and stay."""
+    """The usual pipeline; its worker processes start with the first epoch and stay."""
 
     def __init__(self, folder: Subset[Any], step: Step, workers: int) -> None:
         self._device, self._known = torch.device(step.device), step.known
@@ -113,15 +113,15 @@ class AlreadyThere:
 
     waited = 0.0
 
-    def __init__(self, batch: tuple[Tensor, Tensor], pictures: int) -> None:
+    def __init__(self, batch: tuple[Tensor, Tensor], n_images: int) -> None:
         self._batch = batch
-        self._images = pictures
+        self._n_images = n_images
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, the last one as long as a real one's last."""
         images, targets = self._batch
-        for done in range(0, self._images, len(images)):
-            left = self._images - done
+        for done in range(0, self._n_images, len(images)):
+            left = self._n_images - done
             yield images[:left], targets[:left]
 
 
@@ -138,9 +138,9 @@ def take_epoch(learner: Learner, epoch: int, batches: Batches) -> float:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured, by pipeline or in all; lists have an entry for each epoch."""
+    """What was measured, per pipeline or in total; lists have one entry per epoch."""
 
-    pictures: int
+    n_images: int
     file_bytes: int
     decoded_bytes: int
     preparing: float
@@ -151,7 +151,7 @@ class Measured:
 
 
 def measure(root: Path, step: Step, epochs: int, workers: int, scratch: Path) -> Measured:
-    """Prepare the images below `root` in `scratch`, then take epochs in turn with all pipelines.
+    """Prepare the images below `root` in `scratch`, then take epochs with all pipelines in turns.
 
     All are fed to the same learner.
     """
@@ -173,7 +173,7 @@ def measure(root: Path, step: Step, epochs: int, workers: int, scratch: Path) ->
         "torchvision": Torchvision(folder, step, workers),
         THERE: there,
     }
-    # On CUDA this records a step for every length of batch and draws that the epochs will meet.
+    # On CUDA this captures a step per length of batch and of draws that the epochs will have.
     for epoch in range(1 if device.type == "cpu" else epochs):
         take_epoch(learner, epoch, there.epoch(epoch))
     seconds: dict[str, list[float]] = {name: [] for name in pipelines}
@@ -184,7 +184,7 @@ def measure(root: Path, step: Step, epochs: int, workers: int, scratch: Path) ->
             seconds[name].append(take_epoch(learner, epoch, pipeline.epoch(epoch)))
             waited[name].append(pipeline.waited - before)
     return Measured(
-        pictures=len(files),
+        n_images=len(files),
         file_bytes=sum(file.stat().st_size for file in files),
         decoded_bytes=0 if decoded.sizes is None else 3 * int(decoded.sizes.prod(axis=1).sum()),
         preparing=prepared - start,
@@ -200,7 +200,7 @@ def later(measured: Measured, name: str) -> dict[str, float]:
     least = median(measured.seconds[THERE][1:])
     return {
         "seconds": median(seconds),
-        "images_per_second": measured.images / median(seconds),
+        "images_per_second": measured.n_images / median(seconds),
         "device_waits": max(0.0, 1 - least / median(seconds)),
         "host_waits": sum(waited) / sum(seconds),
     }
@@ -212,12 +212,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--data", type=Path, metavar="FOLDER", help="folders of images")
     options.add_argument("--epochs", type=int, default=3, help="after the first (default: 3)")
     options.add_argument("--workers", type=int, help="torchvision's processes (default: all cores)")
-    options.add_argument("--per-class", type=int, help="images drawn of each class")
+    options.add_argument("--per-class", type=int, help="images to draw per class")
     given = options.parse_args(argv)
     device = pick_device(given.device)
     seen = common.hardware(device)
+    out = common.output("epoch", seen, given.out)
     on_cpu = device.type == "cpu"
-    step = train_step.chosen(given, device, small=on_cpu)
+    step = train_step.chosen_step(given, device, small=on_cpu)
     per_class = given.per_class or (1 if given.quick else 3 if on_cpu else 40)
     workers = common.cores() if given.workers is None else given.workers
     with tempfile.TemporaryDirectory() as folder:
@@ -250,20 +251,20 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     bound = measured.seconds[THERE][1:]
     notes = [
-        f"our first epoch has {measured.preparing:.2f} s of decoding in it, once for all runs: "
+        f"our first epoch includes {measured.preparing:.2f} s of decoding, once for all runs: "
         f"{measured.file_bytes / 1e6:.1f} MB of files become {measured.decoded_bytes / 1e6:.1f} "
         f"MB; found again in {measured.preparing_again:.2f} s.",
         f"later: median of {given.epochs} epochs; `device waits` is as uncertain as epochs "
         f"{THERE} vary, {common.spread(Timing(median(bound), min(bound), max(bound)))}.",
     ]
     title = (
-        f"Epochs: {step.backbone}, batch {step.batch}, task {step.tasks}, {measured.images} "
+        f"Epochs: {step.backbone}, batch {step.batch}, task {step.tasks}, {measured.n_images} "
         f"{'drawn ' if given.data is None else ''}images"
     )
     common.show(title, rows, seen, notes)
     result = {
         "settings": {**asdict(step), "drawn": given.data is None, "workers": workers},
-        "pictures": measured.images,
+        "pictures": measured.n_images,  # the key of earlier results
         "preparation": {
             "seconds": measured.preparing,
             "again_seconds": measured.preparing_again,
@@ -272,11 +273,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         },
         "pipelines": results,
     }
-    print(f"Written: {common.save('epoch', seen, result, given.out)}")
+    print(f"Written: {common.save('epoch', seen, result, out)}")
 
 
 def read_folder(root: Path, classes: int, size: int) -> tuple[Subset[Any], list[Path], list[int]]:
-    """The first so many classes below `root` as torchvision reads them, their files and labels."""
+    """The first `classes` classes below `root` as torchvision reads them; files; labels."""
     usual = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip(), T.ToTensor()])
     train = root / "train"
     folder = ImageFolder(str(train if train.is_dir() else root), usual)

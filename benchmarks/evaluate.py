@@ -1,24 +1,24 @@
-"""Evaluation after every task of a stream: ours, which keeps what cannot change, and from scratch.
+"""Evaluation after every task of a stream: ours, which keeps what cannot change, or from scratch.
 
     python -m benchmarks.evaluate
     python -m benchmarks.evaluate --data FOLDER --backbone NAME --weights FILE
     python -m benchmarks.evaluate --run RUN_FOLDER ...
 
 The same classes and test images are cut into 5, 10, 20 and 40 tasks. Nothing is trained: the
-mean query of a class's training images stands in for its key, so that prompts are chosen about
-as well as in a run, and for its row of the head; prompts stay at their random initial values.
-`ours` is one Evaluator for the whole stream, `scratch` a new one after each task. All their counts
-must be the same; if they are not, the script fails. Everything is computed in fp32.
+mean query of a class's training images replaces its key, so that prompts are chosen about as well
+as in a run, and its row of the head; prompts stay at their random initial values. `ours` is one
+Evaluator for the whole stream, `scratch` a new one after each task. The script fails unless all
+their counts are the same. Everything is computed in fp32.
 
-Passes through the backbone are counted for each test image, over the whole stream:
+Passes through the backbone are counted per test image, over the whole stream:
 
-- ours: what was done.
-- scratch: what was done from scratch: after each task a query and a prompted pass for every
-  image seen so far, on average over images.
-- 1 + T: for an image of the first task, if its query is kept and its prompted pass is made again
-  after each of T tasks. With tasks of equal size it is the same number as the average above.
+- ours: as counted.
+- scratch: as counted: after each task a query and a prompted pass for every image seen so far,
+  averaged over images.
+- 1 + T: for an image of the first task, if its query is kept and its prompted pass is repeated
+  after each of T tasks. With tasks of equal size this equals the average above.
 
-`--run` does no work: it reads the passes of finished runs from their records.
+`--run` measures nothing: it reads the passes of finished runs from their records.
 """
 
 from __future__ import annotations
@@ -74,8 +74,12 @@ class Settings:
     image_size: int | None
     drawn: bool
     classes: int
-    pictures: int
+    n_images: int
     length: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, with the keys of earlier results."""
+        return {"pictures" if k == "n_images" else k: v for k, v in asdict(self).items()}
 
 
 class Bench:
@@ -94,7 +98,7 @@ class Bench:
         self.means = self._means(self._batches(dataset.train))
 
     def evaluate(self, n_tasks: int) -> dict[str, Any]:
-        """Both ways over a stream of so many tasks."""
+        """Both ways over a stream of `n_tasks` tasks."""
         stream = TaskStream(self.order, task_sizes(len(self.order), tasks=n_tasks))
         settings = {"length": self.length, "prompt_init": "fresh"}
         method = create_method("cprompt", self.backbone, settings)
@@ -113,13 +117,13 @@ class Bench:
             scratch_seconds += spent
             scratch_passes = {k: n + scratch.passes[k] for k, n in scratch_passes.items()}
             differing += row != from_scratch
-        pictures = len(self.test.targets)
+        n_images = len(self.test.targets)
         return {
             "tasks": n_tasks,
             "passes": ours.passes,
             "scratch_passes": scratch_passes,
-            "per_picture": sum(ours.passes.values()) / pictures,
-            "scratch_per_picture": sum(scratch_passes.values()) / pictures,
+            "per_picture": sum(ours.passes.values()) / n_images,
+            "scratch_per_picture": sum(scratch_passes.values()) / n_images,
             "prompted_again_per_picture": 1 + n_tasks,
             "seconds": seconds,
             "scratch_seconds": scratch_seconds,
@@ -130,7 +134,7 @@ class Bench:
         }
 
     def _learn(self, method: Method, stream: TaskStream, task: int) -> None:
-        """What stands for training of a task."""
+        """Set what training a task would set."""
         assert isinstance(method, CPrompt)
         assert isinstance(method.keys, PromptKeys)
         method.begin_task(stream.sizes[task], generator(task))
@@ -178,7 +182,7 @@ def _timed(evaluator: Evaluator) -> tuple[Row, float]:
 
 def of_run(record: Record) -> dict[str, Any]:
     """The passes of a finished run, and what they would have been from scratch."""
-    pictures = sum(record.rows[-1].count)
+    n_images = sum(record.rows[-1].count)
     shown = sum(sum(row.count) for row in record.rows)
     queries = int(record.test_passes.get("query", 0) > 0)
     environment = record.environment
@@ -189,10 +193,10 @@ def of_run(record: Record) -> dict[str, Any]:
         "hardware": environment.get("gpu") or environment.get("cpu"),
         "modes": list(record.rows[-1].correct),
         "tasks": record.stream.n_tasks,
-        "pictures": pictures,
+        "pictures": n_images,
         "passes": record.test_passes,
-        "per_picture": sum(record.test_passes.values()) / pictures,
-        "scratch_per_picture": (queries + 1) * shown / pictures,
+        "per_picture": sum(record.test_passes.values()) / n_images,
+        "scratch_per_picture": (queries + 1) * shown / n_images,
         "prompted_again_per_picture": queries + record.stream.n_tasks,
         "seconds": record.seconds.get("evaluation"),
     }
@@ -200,6 +204,8 @@ def of_run(record: Record) -> dict[str, Any]:
 
 def show_runs(folders: Sequence[Path], given_out: Path | None) -> None:
     """Print and write the passes of finished runs."""
+    seen = common.hardware(torch.device("cpu"))
+    out = common.output("evaluate_runs", seen, given_out)
     runs = []
     for folder in folders:
         record = load_record(folder)
@@ -219,13 +225,12 @@ def show_runs(folders: Sequence[Path], given_out: Path | None) -> None:
         }
         for run in runs
     ]
-    seen = common.hardware(torch.device("cpu"))
     notes = [
-        "passes for each test image; scratch: a query, if the method makes one, and one pass "
-        "under the selected prompt after each task, for every image seen by then."
+        "passes per test image; scratch: a query, if the method makes one, and one pass with the "
+        "selected prompt after each task, for every image seen by then."
     ]
     common.show("Evaluation in finished runs", rows, seen, notes)
-    path = common.save("evaluate_runs", seen, {"runs": runs}, given_out)
+    path = common.save("evaluate_runs", seen, {"runs": runs}, out)
     print(f"Written: {path}")
 
 
@@ -237,17 +242,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--backbone", default=next(iter(embedded.EMBEDDED)), help="timm name")
     options.add_argument("--weights", help="file, or random:SEED")
     options.add_argument("--image-size", type=int, help="pixels (default: the backbone's)")
-    options.add_argument("--classes", type=int, help="at most so many (default: 200, quick: 40)")
+    options.add_argument("--classes", type=int, help="at most (default: 200, quick: 40)")
     options.add_argument("--tasks", type=int, nargs="+", default=[5, 10, 20, 40], metavar="T")
-    options.add_argument("--per-class", type=int, help="test images of each class, at most")
-    options.add_argument("--length", type=int, default=5, help="tokens a segment (default: 5)")
+    options.add_argument("--per-class", type=int, help="test images per class, at most")
+    options.add_argument("--length", type=int, default=5, help="tokens per segment (default: 5)")
     given = options.parse_args(argv)
     if given.run:
         show_runs(given.run, given.out)
         return
     device = pick_device(given.device)
     seen = common.hardware(device)
-    dataset = pictures(
+    out = common.output("evaluate", seen, given.out)
+    dataset = chosen_images(
         given.data,
         given.classes or (40 if given.quick else 200),
         given.per_class or (1 if device.type == "cpu" else 20),
@@ -284,21 +290,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     title = (
         f"Evaluation over a stream: {backbone.name}, {settings.classes} classes, "
-        f"{settings.images} {'drawn ' if settings.drawn else ''}test images"
+        f"{settings.n_images} {'drawn ' if settings.drawn else ''}test images"
     )
     notes = [
-        "passes for each test image, from the first task to the last; 1 + T: query kept, "
-        "prompted pass made again after each task."
+        "passes per test image, from the first task to the last; 1 + T: query kept, prompted "
+        "pass repeated after each task."
     ]
     common.show(title, rows, seen, notes)
-    result = {"settings": asdict(settings), "streams": streams}
-    print(f"Written: {common.save('evaluate', seen, result, given.out)}")
+    result = {"settings": settings.to_dict(), "streams": streams}
+    print(f"Written: {common.save('evaluate', seen, result, out)}")
     if any(stream["rows_that_differ"] for stream in streams):
-        raise SystemExit("what was kept gave other answers than evaluating from scratch")
+        raise SystemExit("keeping results gave other answers than evaluating from scratch")
 
 
-def pictures(root: Path | None, classes: int, per_class: int, train_per_class: int = 10) -> Dataset:
-    """The first classes of a folder, or drawn ones, each with at most so many images."""
+def chosen_images(
+    root: Path | None, classes: int, per_class: int, train_per_class: int = 10
+) -> Dataset:
+    """The first classes of a folder, or drawn ones, with at most so many images per class."""
     if root is None:
         return draw_dataset(classes, train_per_class, per_class)
     whole = load_dataset("folder", root)

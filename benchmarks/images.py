@@ -1,4 +1,4 @@
-"""Drawn images, for where no folder of real ones is given."""
+"""Drawn images, for benchmarks without a folder of real ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def draw_jpegs(folder: Path, classes: int, per_class: int) -> None:
 
 
 def draw_dataset(classes: int, train_per_class: int, test_per_class: int) -> Dataset:
-    """Up to 240 classes of 64 x 64 pixels: a figure under a cast of colour is one."""
+    """Up to 240 classes of 64 x 64 pixels; a class is one figure under one cast of colour."""
     names = [f"{cast} {figure}" for cast in CASTS for figure in shapes.CLASSES][:classes]
 
     def part(name: str, count: int) -> ImageSet:

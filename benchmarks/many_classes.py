@@ -1,10 +1,10 @@
-"""What learning and asking cost when classes have become thousands, over hundreds of batches.
+"""What learning and predicting cost with thousands of classes, after hundreds of batches.
 
     python -m benchmarks.many_classes
     python -m benchmarks.many_classes --batches 40
 
-Drawn patches, four photos a class, twenty classes a batch, and a tiny ViT with random weights, so
-that what grows with the number of classes is not hidden behind the backbone.
+Drawn patches, four photos per class, twenty classes per batch, and a tiny ViT with random weights,
+so that the backbone does not hide what grows with the number of classes.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = options.parse_args(argv)
     batches = 10 if given.quick else given.batches
     device = pick_device(given.device)
-    points = measure(str(device), batches)
     seen = common.hardware(device)
+    out = common.output("many_classes", seen, given.out)
+    points = measure(str(device), batches)
     rows = [
         {
             "batches": str(p["batches"]),
             "classes": str(p["classes"]),
-            "learn": f"{1e3 * p['learn_seconds_a_photo']:.1f} ms a photo",
-            "predict": f"{1e3 * p['predict_seconds_a_photo']:.2f} ms a photo",
+            "learn": f"{1e3 * p['learn_seconds_a_photo']:.1f} ms per photo",
+            "predict": f"{1e3 * p['predict_seconds_a_photo']:.2f} ms per photo",
             "model": f"{p['bytes'] / 1e6:.1f} MB",
             "load": f"{p['load_seconds']:.2f} s",
         }
         for p in points
     ]
     common.show("Learning batch after batch", rows, seen)
-    common.save("many_classes", seen, {"points": points, "photos_a_class": PHOTOS}, given.out)
+    common.save("many_classes", seen, {"points": points, "photos_a_class": PHOTOS}, out)
 
 
 def measure(device: str, batches: int) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def measure(device: str, batches: int) -> list[dict[str, Any]]:
 
 
 def draw(rng: np.random.Generator, first: int) -> tuple[list[Any], list[str]]:
-    """Patches of one colour a class."""
+    """Patches of one colour per class."""
     images, names = [], []
     for number in range(first, first + CLASSES):
         colour = rng.integers(0, 256, 3)

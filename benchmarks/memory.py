@@ -1,11 +1,11 @@
-"""Peak memory of one training step and of one prediction: the released way against ours.
+"""Peak memory of one training step and of one prediction: the released way compared with ours.
 
     python -m benchmarks.memory
     python -m benchmarks.memory --quick --device cpu
 
-Each builds its model, so the weights count: twice for ours in bf16, which keeps the matrices in
-both precisions. On a CPU each is measured in a process of its own. Compiled steps are left out, as
-starting them takes long.
+Each contender builds its model, so the weights count: twice for ours in bf16, which keeps the
+matrices in both precisions. On a CPU each is measured in a separate process. Compiled steps are
+left out, because starting them takes long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cprompt.device import pick_device
 
 
 def few_steps(contender: str, step: Step) -> None:
-    """Build a contender and take its first steps; momentum and recordings come with the first."""
+    """Build a contender and take its first steps; the first one allocates momentum and graphs."""
     take = train_step.contenders(torch.device(step.device), compiled=False)[contender](step)
     for _ in range(1 if step.device == "cpu" else 5):
         take()
@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = train_step.parser(__doc__).parse_args(argv)
     device = pick_device(given.device)
     seen = common.hardware(device)
-    step = train_step.chosen(given, device)
+    out = common.output("memory", seen, given.out)
+    step = train_step.chosen_step(given, device)
 
     steps = list(train_step.contenders(device, compiled=False))
     answers = [n for n in predict.contenders(device, compiled=False) if n not in predict.PLAIN]
@@ -55,21 +56,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         for what, of_contenders in peaks.items()
         for name, peak in of_contenders.items()
     ]
-    kind = (
-        "what PyTorch's allocator handed out"
-        if device.type == "cuda"
-        else "how far the process grew"
-    )
+    kind = "what PyTorch allocated" if device.type == "cuda" else "how far the process grew"
     title = f"Peak memory: {step.backbone}, batch {step.batch}, task {step.tasks}"
     common.show(title, rows, seen, [f"MB: {kind}, model weights included."])
     result = {"settings": asdict(step), "peaks": peaks}
-    print(f"Written: {common.save('memory', seen, result, given.out)}")
+    print(f"Written: {common.save('memory', seen, result, out)}")
 
 
 def _peaks(
     call: Callable[[str, Step], None], names: Sequence[str], step: Step, device: torch.device
 ) -> dict[str, dict[str, float | None]]:
-    """By contender: peak `bytes`, and that `of_released`, the first one; None where unknown."""
+    """Peak `bytes` per contender, and their ratio to the released one's; None where unknown."""
     peaks = [common.peak_memory(partial(call, name, step), device) for name in names]
     base = peaks[0]
     return {

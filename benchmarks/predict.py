@@ -1,11 +1,11 @@
-"""Prediction with CPrompt: images a second, against the released way and a plain forward.
+"""Prediction with CPrompt: images per second, the released way and a plain forward beside ours.
 
     python -m benchmarks.predict
     python -m benchmarks.predict --quick --device cpu
 
-An answer takes two passes (a query, then one under the chosen prompt, which makes the sequence
-longer), so it cannot be as fast as timm's forward of the same backbone: `FLOP` says how much more
-work it is. The images are noise that stays on the device.
+An answer takes two passes (a query, then one with the chosen prompt, which makes the sequence
+longer), so it cannot be as fast as timm's forward of the same backbone: `GFLOP/image` says how much
+more work it is. The images are noise that stays on the device.
 """
 
 from __future__ import annotations
@@ -34,24 +34,22 @@ def released(step: Step) -> Call:
 
 
 def ours(step: Step, precision: Precision, compiled: bool = False) -> Call:
-    """`method(images)`."""
+    """Our prediction: query, choice, prompted pass, heads."""
     method = our_method(step)
     method.close_task()
-    method.backbone.precision = precision
     if compiled:
         method.backbone.compile()
     images, _ = step.images(method.backbone)
 
     @torch.inference_mode()
     def answer() -> torch.Tensor:
-        logits: torch.Tensor = method(images)
-        return logits
+        return method.respond(images, precision=precision).logits
 
     return answer
 
 
 def plain(step: Step, precision: Precision) -> Call:
-    """What timm's model of the same backbone takes for the same images, no prompts, no heads."""
+    """timm's forward of the same backbone on the same images, without prompts and heads."""
     backbone = step.load()
     images, _ = step.images(backbone)
     low = precision == "bf16"
@@ -66,7 +64,7 @@ def plain(step: Step, precision: Precision) -> Call:
 
 
 def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callable[[Step], Call]]:
-    """All ways to answer on this kind of device, without the compiled one if not wanted."""
+    """All ways to answer on this kind of device; not the compiled one unless `compiled`."""
     found: dict[str, Callable[[Step], Call]] = {
         RELEASED: released,
         "ours, fp32": partial(ours, precision="fp32"),
@@ -93,7 +91,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = train_step.parser(__doc__).parse_args(argv)
     device = pick_device(given.device)
     seen = common.hardware(device)
-    step = train_step.chosen(given, device, batch=16 if device.type == "cpu" else 256)
+    out = common.output("predict", seen, given.out)
+    step = train_step.chosen_step(given, device, batch=16 if device.type == "cpu" else 256)
 
     answers = {name: build(step) for name, build in contenders(device).items()}
     rounds = common.rounds(device, given.quick) if device.type == "cpu" else Rounds(3, 7, 2)
@@ -127,10 +126,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"Prediction: {step.backbone}, batch {step.batch}, after {step.tasks} tasks of "
         f"{step.classes} classes each"
     )
-    notes = ["of …: speed against the released prediction, and against timm's plain forward."]
+    notes = ["of …: speed relative to the released prediction, and to timm's plain forward."]
     common.show(title, rows, seen, notes)
     result = {"settings": asdict(step), "rounds": asdict(rounds), "contenders": results}
-    print(f"Written: {common.save('predict', seen, result, given.out)}")
+    print(f"Written: {common.save('predict', seen, result, out)}")
 
 
 if __name__ == "__main__":

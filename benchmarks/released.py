@@ -1,10 +1,10 @@
-"""The released CPrompt step, modelled from what is known of it: same mathematics, its way of work.
+"""The released CPrompt step, modelled from what is known of it: same mathematics, same work.
 
-All in fp32: a pass under the current prompt, a plain pass for the query and a pass under prompts
-drawn for each image; each pass embeds the images anew, prompts are gathered image by
-image, old heads are visited one by one, attention is not fused, keys of all classes to come are
-one trainable matrix, and the loss is read after every step. Nothing of this is shared with the
-package, so that the two can be held against each other.
+All in fp32: a pass with the current prompt, a plain pass for the query and a pass with prompts
+drawn per image. Each pass embeds the images again, prompts are gathered image by image, old heads
+run one by one, attention is not fused, the keys of all future classes are one trainable matrix, and
+the loss is read after every step. None of this code is shared with the package, so that the two can
+be compared.
 """
 
 from __future__ import annotations

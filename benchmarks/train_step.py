@@ -1,11 +1,11 @@
-"""One training step of CPrompt: the released way against ours.
+"""One training step of CPrompt: the released way compared with ours.
 
     python -m benchmarks.train_step
     python -m benchmarks.train_step --quick --device cpu
 
-The images are noise that stays on the device, as only arithmetic is timed; every contender meets
-the same draws. FLOP are those of benchmarks/work.py: for ours, the least a step can do. What the
-step needs of memory is measured by benchmarks/memory.py.
+The images are noise that stays on the device, because only arithmetic is timed; every contender
+gets the same random draws. FLOP are those of benchmarks/work.py: for ours, the least a step can do.
+benchmarks/memory.py measures the memory of a step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Step:
         """The blocks before which prompts join."""
         return place(SegmentsConfig(self.length), backbone)
 
-    def pictures(self, backbone: FrozenViT) -> tuple[torch.Tensor, torch.Tensor]:
+    def images(self, backbone: FrozenViT) -> tuple[torch.Tensor, torch.Tensor]:
         """A batch of the last task: noise in [0, 1], and arrival positions."""
         rng = generator(0)
         images = torch.rand(self.batch, 3, *backbone.image_size, generator=rng)
@@ -72,22 +72,22 @@ class Step:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """The options of every benchmark that has a step's sizes; see `chosen`."""
+    """The options of every benchmark on a `Step`; see `chosen_step`."""
     options = common.parser(description)
     options.add_argument("--backbone", help="timm name (default: ViT-B/16; ViT-Ti/16 with --quick)")
     options.add_argument("--weights", default="random:0", help="file, or random:SEED (default)")
     options.add_argument("--image-size", type=int, help="pixels (default: the backbone's)")
     options.add_argument("--batch", type=int, help="images per batch")
     options.add_argument("--tasks", type=int, default=10, help="the task measured (default: 10)")
-    options.add_argument("--classes", type=int, default=20, help="classes a task (default: 20)")
-    options.add_argument("--length", type=int, default=50, help="tokens a segment (default: 50)")
+    options.add_argument("--classes", type=int, default=20, help="classes per task (default: 20)")
+    options.add_argument("--length", type=int, default=50, help="tokens per segment (default: 50)")
     return options
 
 
-def chosen(
+def chosen_step(
     given: argparse.Namespace, device: torch.device, batch: int = 16, small: bool = False
 ) -> Step:
-    """The sizes given; where they are not, `batch` and ViT-B/16, or, if `small`, ViT-Ti/16."""
+    """The step of these options; by default `batch` images and ViT-B/16, if `small` ViT-Ti/16."""
     usual = "vit_tiny_patch16_224" if given.quick or small else "vit_base_patch16_224"
     return Step(
         device=str(device),
@@ -101,7 +101,7 @@ def chosen(
     )
 
 
-# --- contenders: each builds its model at the last task and gives back its step ------------------
+# --- contenders: each builds its model at the last task and returns its step ---------------------
 
 
 def released_model(step: Step, backbone: FrozenViT) -> ReleasedCPrompt:
@@ -137,7 +137,6 @@ def our_learner(step: Step, precision: Precision, accelerate: Acceleration) -> L
         torch.device(step.device),
         accelerate=accelerate,
     )
-    learner.restore_optimizer({})
     return learner
 
 
@@ -166,7 +165,7 @@ RELEASED = "released, fp32"
 
 
 def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callable[[Step], Call]]:
-    """All ways to take a step on this kind of device, without the compiled one if not wanted."""
+    """All ways to take a step on this kind of device; not the compiled one unless `compiled`."""
     found: dict[str, Callable[[Step], Call]] = {
         RELEASED: released,
         "ours, fp32": partial(ours, precision="fp32", accelerate="none"),
@@ -187,7 +186,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parser(__doc__).parse_args(argv)
     device = pick_device(given.device)
     seen = common.hardware(device)
-    step = chosen(given, device)
+    out = common.output("train_step", seen, given.out)
+    step = chosen_step(given, device)
 
     takes = {name: build(step) for name, build in contenders(device).items()}
     rounds = common.rounds(device, given.quick)
@@ -220,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             row["limit"] = f"{timing.median / limit:.2f}×"
         rows.append(row)
 
-    notes = ["faster: against the released step; spread: half of highest - lowest."]
+    notes = ["faster: than the released step; spread: half of highest - lowest."]
     if rate and limit:
         notes.append(
             f"limit: the least work, {least / 1e12:.3f} TFLOP, at this card's measured bf16 matmul "
@@ -239,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "matmul_flop_per_second": rate,
         "limit_seconds": limit,
     }
-    print(f"Written: {common.save('train_step', seen, result, given.out)}")
+    print(f"Written: {common.save('train_step', seen, result, out)}")
 
 
 if __name__ == "__main__":

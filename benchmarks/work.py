@@ -1,4 +1,4 @@
-"""How many FLOP a CPrompt step is: in the released way, and at the least.
+"""How many FLOP a CPrompt step takes: the released way, and at the least.
 
 A FLOP is an addition or a multiplication in a matrix product or convolution. Heads and keys, some
 thousandths of it, are left out; so is what fused attention computes again for its gradient.

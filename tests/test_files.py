@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cprompt import files
-from cprompt.errors import CheckpointError
-from cprompt.files import read_json, write_bytes, write_json
+from cprompt.errors import CheckpointError, ConfigError
+from cprompt.files import check_writable, read_json, write_bytes, write_json
 
 
 def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -97,3 +97,39 @@ def test_a_file_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
             read_json(tmp_path / "x.json")
     with pytest.raises(CheckpointError, match="is not readable JSON: "):
         read_json(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["new.json", "a/b/new.json", "old.json"])
+def test_a_file_that_can_be_written_passes_and_nothing_is_created(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old.json").touch()
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path / name, Path(name)):
+        check_writable(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["old.json"]
+    write_bytes(tmp_path / name, b"x")
+
+
+def test_a_folder_or_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "x.json", tmp_path / "file" / "a" / "x.json"):
+        with pytest.raises(ConfigError) as error:
+            check_writable(path)
+        assert error.value.file == str(path)
+
+
+def test_a_folder_that_may_not_be_changed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Path, int]] = []
+
+    def access(path: Path, mode: int) -> bool:  # a process of root may write everywhere
+        asked.append((Path(path), mode))
+        return False
+
+    monkeypatch.setattr(files.os, "access", access)
+    with pytest.raises(ConfigError) as error:
+        check_writable(tmp_path / "a" / "x.json")
+    assert asked == [(tmp_path, os.W_OK | os.X_OK)]
+    assert error.value.file == str(tmp_path / "a" / "x.json")

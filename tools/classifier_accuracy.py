@@ -31,7 +31,7 @@ from cprompt.classifier.evaluation import assess
 from cprompt.data.datasets import folder, shapes
 from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.device import pick_device
-from cprompt.files import write_json
+from cprompt.files import check_writable, write_json
 from cprompt.research.record import environment
 
 EMBEDDED = "vit_micro_patch8_64.tiny_imagenet"
@@ -201,6 +201,9 @@ def main() -> int:
     options.add_argument("--name", help="of the result; the data's by default")
     options.add_argument("--out", type=Path, default=Path("results/classifier"))
     args = options.parse_args()
+    name = args.name or (f"{args.data.resolve().name}" if args.data else "shapes")
+    out = args.out / f"{name}.json"
+    check_writable(out)
 
     runs = []
     for seed in args.seeds:
@@ -224,7 +227,6 @@ def main() -> int:
         run = {name: ask(make, train, test, order) for name, ask in QUESTIONS.items()}
         print(json.dumps({"seed": seed, **summary([run])}), file=sys.stderr)
         runs.append({"seed": seed, **run})
-    name = args.name or (f"{args.data.resolve().name}" if args.data else "shapes")
     result = {
         "name": name,
         "backbone": args.backbone,
@@ -238,7 +240,7 @@ def main() -> int:
         "summary": summary(runs),
         "runs": runs,
     }
-    write_json(args.out / f"{name}.json", result)
+    write_json(out, result)
     print(json.dumps(result["summary"], indent=2))
     return 0
 

@@ -27,7 +27,7 @@ from cprompt.data.pipeline import views
 from cprompt.data.pipeline.cache import open_images
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.device import pick_device
-from cprompt.files import write_json
+from cprompt.files import check_writable, write_json
 from cprompt.methods.parts.heads import HeadInit, TaskHeads
 from cprompt.research import checkpoint
 from cprompt.research.config import RunConfig, resolve
@@ -112,6 +112,8 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1993)
     options.add_argument("--out", type=Path, default=Path("results/heads_alone"))
     args = options.parse_args()
+    out = args.out / f"{args.benchmark}.json"
+    check_writable(out)
     settings: dict[str, Any] = {
         "data.root": args.root,
         "backbone.name": args.backbone,
@@ -156,7 +158,7 @@ def main() -> int:
         "rows": rows,
         "environment": environment(pick_device("cpu")),
     }
-    write_json(args.out / f"{args.benchmark}.json", about)
+    write_json(out, about)
     return 0
 
 

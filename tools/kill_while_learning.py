@@ -24,7 +24,7 @@ import torch
 
 from cprompt import ContinualClassifier, CPromptError
 from cprompt.classifier import model_folder
-from cprompt.files import write_json
+from cprompt.files import check_writable, write_json
 from cprompt.research.record import environment
 
 
@@ -70,6 +70,8 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", type=Path, help="also write the counts to this JSON file")
     args = options.parse_args()
+    if args.out:
+        check_writable(args.out)
     torch.set_num_threads(1)  # a forked child has no other thread
     rng = random.Random(args.seed)
 

@@ -131,6 +131,8 @@ def main() -> None:
     parser.add_argument("--per-class", type=int, help="at most so many images of a class")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
+    if args.out.is_dir() or not args.out.absolute().parent.is_dir():  # said before the work
+        parser.error(f"{args.out} is a folder, or its folder does not exist")
 
     started = time.monotonic()
     device = torch.device(args.device)

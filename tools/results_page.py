@@ -29,9 +29,9 @@ from cprompt.research.tables import (
     TableSpec,
     fill,
     load_table,
-    only,
     row_config,
     run_folder,
+    select_benchmarks,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -195,7 +195,7 @@ def find_finished(config: RunConfig) -> Record | None:
 
 
 def spec_of(shown: Shown) -> TableSpec:
-    return only(load_table(shown.table), shown.benchmarks)
+    return select_benchmarks(load_table(shown.table), shown.benchmarks)
 
 
 def run_of(

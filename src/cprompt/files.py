@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cprompt.errors import CheckpointError
+from cprompt.errors import CheckpointError, ConfigError
 
 T = TypeVar("T")
 
@@ -30,6 +30,25 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise CheckpointError(
             f"{path} cannot be written ({error.strerror}); make room or choose another folder"
         ) from error
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work whose result it is to hold.
+
+    Nothing is created. The folder is made by `write_bytes`, so only the nearest one that exists
+    must be a folder in which this process may write.
+    """
+    if os.path.isdir(path):
+        raise ConfigError("is a folder, not a file", file=path, hint="name a file in it")
+    folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
+    if not os.path.isdir(folder):
+        raise ConfigError(f"cannot be written, {folder} is not a folder", file=path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"cannot be written, {folder} may not be changed",
+            file=path,
+            hint="change its permissions, or choose another folder",
+        )
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from benchmarks import __main__ as all_of_them
-from benchmarks import common, epoch, evaluate, memory, predict, train_step
+from benchmarks import common, epoch, evaluate, many_classes, memory, predict, train_step
 from benchmarks.images import draw_dataset, draw_jpegs
 from benchmarks.work import Pass, Work
 from cprompt.files import read_json
@@ -219,3 +219,35 @@ def test_all_of_them_run_with_the_shared_options_past_a_fault(
         "memory": [*shared, str(tmp_path / "memory.json")],
     }
     assert f"Hardware: {common.hardware(torch.device('cpu'))}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("benchmark", [train_step, predict, memory, epoch, evaluate, many_classes])
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(
+    benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*args: object, **options: object) -> None:
+        raise AssertionError("something was measured")
+
+    monkeypatch.setattr("cprompt.vit.loading.load_backbone", measure)
+    for module, name in (
+        (train_step, "load_backbone"),
+        (epoch, "draw_jpegs"),
+        (evaluate, "draw_dataset"),
+        (many_classes, "measure"),
+    ):
+        monkeypatch.setattr(module, name, measure)
+    with pytest.raises(SystemExit, match="is a folder"):
+        benchmark.main(["--device=cpu", "--out", str(tmp_path)])
+    monkeypatch.setattr(common, "RESULTS", tmp_path / "file")
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="is not a folder"):
+        benchmark.main(["--device=cpu"])
+
+
+def test_all_of_them_check_every_output_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory.json").mkdir()
+    monkeypatch.setattr(all_of_them, "BENCHMARKS", dict.fromkeys(all_of_them.BENCHMARKS))
+    with pytest.raises(SystemExit, match=r"memory\.json: is a folder"):
+        all_of_them.main(["--device=cpu", "--out", str(tmp_path), "--only", "predict", "memory"])

@@ -9,16 +9,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cprompt import cli
 from cprompt.errors import CheckpointError, ConfigError
 from cprompt.research.record import Record
-
-
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+from tests.cli import common
 
 
 @pytest.fixture
@@ -37,9 +31,7 @@ def sides(tmp_path: Path, hand_record: Record) -> tuple[str, str]:
 
 
 def ok(*arguments: str) -> str:
-    result = CliRunner().invoke(cli.app, ["compare", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return common.ok("compare", *arguments)
 
 
 def lines(printed: str) -> list[list[str]]:
@@ -71,7 +63,7 @@ def test_the_terminal_shows_what_differs_the_metrics_and_the_tasks(sides: tuple[
 
 def test_the_same_run_twice_differs_in_nothing(sides: tuple[str, str]) -> None:
     printed = ok(f"{sides[0]}/seed0", f"{sides[0]}/seed0/record.json")
-    assert "No setting differs but seeds." in printed
+    assert "No setting differs" in printed
     assert ["Last-acc", "50.00", "50.00", "+0.00", "–", "–", "–", "1"] in lines(printed)
     assert "nothing to test it with" in printed
 

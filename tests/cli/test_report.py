@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import copy
-import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from cprompt import cli
 from cprompt.cli import report as command
 from cprompt.errors import CheckpointError
 from cprompt.files import write_json
 from cprompt.report import figures
 from cprompt.research.record import Record
+from tests.cli import common
+from tests.cli.common import Main
 
-
-@pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.chdir(tmp_path)
+Asked = list[tuple[list[str], str, list[str]]]
+"""Names of runs, title and notes."""
 
 
 @pytest.fixture
@@ -36,18 +34,35 @@ def runs(tmp_path: Path, hand_record: Record) -> Path:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures as SVG only; the other formats take most of the time."""
-    monkeypatch.setattr(figures, "to_files", lambda figure: {})
+def built(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """A report of three small files, and what it was asked for: runs, title, notes."""
+    asked: Asked = []
+
+    def build(runs: Any, title: str, notes: Any) -> SimpleNamespace:
+        asked.append((sorted(run.name for run in runs), title, list(notes)))
+        files = {"report.html": b"page", "tables/a.csv": b"1", "figures/a.png": b"2"}
+        return SimpleNamespace(files=files, series=1, unfinished=0)
+
+    monkeypatch.setattr("cprompt.report.page.build", build)
+    return asked
 
 
 def ok(*arguments: str) -> str:
-    result = CliRunner().invoke(cli.app, ["report", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return common.ok("report", *arguments)
 
 
-def test_a_report_goes_to_its_folder_with_its_title(runs: Path) -> None:
+def test_a_report_goes_to_its_folder_with_its_title(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the files of the first figure only, as each takes long."""
+    made: list[dict[str, bytes]] = []
+
+    def files_of_the_first(figure: Any) -> dict[str, bytes]:
+        made.append({} if made else to_files(figure))
+        return made[-1]
+
+    to_files = figures.to_files
+    monkeypatch.setattr(figures, "to_files", files_of_the_first)
     printed = ok(str(runs), "--out", "mine", "--title", "My <runs>")
     assert printed == "2 runs in 1 series, 1 unfinished (in no mean)\nReport: mine/report.html\n"
     text = Path("mine/report.html").read_text("utf-8")
@@ -58,64 +73,55 @@ def test_a_report_goes_to_its_folder_with_its_title(runs: Path) -> None:
     assert Path("mine/figures/shapes-3-tasks-accuracy.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_the_default_folder_and_the_same_bytes_again(runs: Path) -> None:
-    def written() -> dict[str, bytes]:
-        return {str(p): p.read_bytes() for p in Path("report").rglob("*") if p.is_file()}
-
+def test_the_default_folder_and_any_way_to_name_the_runs(runs: Path, built: Asked) -> None:
     ok(str(runs / "two"), str(runs / "one" / "record.json"))
-    first = written()
-    assert "report/report.html" in first
+    assert Path("report/report.html").read_bytes() == b"page"
     ok(str(runs))
-    assert written() == first
+    assert [names for names, _, _ in built] == [["one", "two"]] * 2
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("built")
 def test_files_of_another_report_in_the_folder_are_left_and_named(runs: Path) -> None:
     old = Path("mine/figures/cars10-10-tasks-accuracy.png")
     old.parent.mkdir(parents=True)
     old.write_bytes(b"old")
     printed = ok(str(runs), "--out", "mine")
-    assert f"Not of this report, and left in mine: {old.relative_to('mine')}\n" in printed
+    assert f"another report: {old.relative_to('mine')}\n" in printed
     assert old.read_bytes() == b"old"
     (old.parent / "z.png").touch()
     assert f"{old.relative_to('mine')} and 1 more\n" in ok(str(runs), "--out", "mine")
 
 
-@pytest.mark.usefixtures("quick")
-def test_what_was_found_and_left_out_is_said_and_in_the_page(runs: Path) -> None:
+def test_what_was_found_and_left_out_is_said_and_for_the_page(runs: Path, built: Asked) -> None:
     (runs / "half").mkdir()
     (runs / "half" / "record.json").write_text("{")
     printed = ok(str(runs))
-    assert "Left out: " in printed
-    assert "half/record.json is not readable JSON" in printed
-    assert "half/record.json is not readable JSON" in Path("report/report.html").read_text("utf-8")
+    ((names, _, notes),) = built
+    assert names == ["one", "two"]
+    (note,) = notes
+    assert "half/record.json" in note
+    assert note in printed
 
 
-def error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> str:
-    monkeypatch.setattr(sys, "argv", ["cprompt", "report", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_wrong_inputs_are_named_and_nothing_is_written(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_inputs_are_named_and_nothing_is_written(runs: Path, main: Main) -> None:
     write_json(Path("other.json"), {"format": "something"})
     Path("empty").mkdir()
     for wrong, message in (
         ("other.json", "other.json is not a record of cprompt"),
         ("nowhere", "nowhere does not exist"),
-        ("empty", "empty holds no record that can be read"),
+        ("empty", "empty: holds no record"),
     ):
-        assert message in error(monkeypatch, capsys, str(runs), wrong)
+        assert message in main.error("report", runs, wrong)
         assert not Path("report").exists()
 
 
-@pytest.mark.usefixtures("quick")
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(main: Main) -> None:
+    Path("file").touch()
+    message = main.error("report", "nowhere", "--out", "file/report")
+    assert message.startswith("file/report/report.html: cannot be written")
+
+
+@pytest.mark.usefixtures("built")
 def test_a_failure_on_the_way_leaves_no_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = command.write_bytes
 

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import cprompt.cli.table as command
-from cprompt import cli
 from cprompt.cli.progress import ProgressBars
 from cprompt.errors import ConfigError
 from cprompt.research.checkpoint import load_checkpoint
 from cprompt.research.config import RunConfig, resolve
 from cprompt.research.experiment import CHECKPOINT
 from cprompt.research.record import Record, load_record
-from cprompt.research.tables import Cell, Table, load_table
+from cprompt.research.tables import PAPER_SEEDS, Cell, Table, load_table
+from cprompt.vit.loading import load_backbone
+from tests.cli import common
+from tests.cli.common import Main
 
 TINY = [
     *("--small", "--seeds", "3"),
@@ -30,17 +31,9 @@ TINY = [
 """Three tasks of two classes, two steps each."""
 
 
-@pytest.fixture(autouse=True)
-def _wide_and_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-
-
 def ok(*arguments: str) -> str:
     """What `cprompt table …` prints on stdout."""
-    result = CliRunner().invoke(cli.app, ["table", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
+    return common.ok("table", *arguments)
 
 
 def records(runs: Path) -> dict[bool, Record]:
@@ -54,7 +47,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of runs that a table made, and what was printed."""
     runs = tmp_path_factory.mktemp("table") / "runs"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COLUMNS", "200")
+        patch.setenv("COLUMNS", "300")
         return runs, ok("ccl_given", *TINY, "--runs", str(runs))
 
 
@@ -62,7 +55,7 @@ def forbid_running(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*args: Any, **kwargs: Any) -> Record:
         raise AssertionError("a run was started")
 
-    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr("cprompt.research.experiment.run", run)
 
 
 def table_lines(printed: str) -> list[list[str]]:
@@ -185,38 +178,60 @@ def test_backbone_and_images_are_loaded_once_for_all_runs(
 ) -> None:
     loaded: list[str] = []
     given: list[tuple[int, int]] = []
-    load = command.load_backbone
 
-    def load_backbone(*args: Any) -> Any:
+    def load(*args: Any) -> Any:
         loaded.append(args[0])
-        return load(*args)
+        return load_backbone(*args)
 
     def run(config: RunConfig, folder: Path, **options: Any) -> None:
         assert options["resume"] is True
         given.append((id(options["dataset"]), id(options["backbone"])))
 
-    monkeypatch.setattr(command, "load_backbone", load_backbone)
-    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr("cprompt.vit.loading.load_backbone", load)
+    monkeypatch.setattr("cprompt.research.experiment.run", run)
     ok("aux", *TINY, "--seeds", "3,4")
     assert loaded == ["test_vit"]
     assert len(given) == 6
     assert len(set(given)) == 1
 
 
-def test_the_ablation_runs_on_all_its_benchmarks(tmp_path: Path) -> None:
-    printed = ok("ablation", *TINY, "--format", "csv")
-    rows = list(csv.reader(io.StringIO(printed)))
-    runs = [row[i] for row in rows[1:] for i in range(3, len(row), 4)]
-    assert runs == ["1"] * 6 * 4 * 2
+OWN = """
+title: Mine
+benchmarks: [cars20, imagenet_r10]
+columns: {last_accuracy: Last-acc, new_accuracy: New}
+rows:
+  - {label: Ours, set: {method.length: 3}}
+  - {label: Plain, method: finetune, paper: {cars20: [12.5, null]}}
+"""
+
+
+def test_a_table_from_a_file_runs_on_all_its_benchmarks(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OWN)
+    printed = ok("mine.yaml", *TINY, "--format", "csv")
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(printed))}
+    assert list(rows) == ["Ours", "Plain"]
     found = [load_record(path) for path in (tmp_path / "runs").glob("*/*/record.json")]
-    sizes = {(r.config["benchmark"], r.stream.sizes) for r in found}
-    assert len(found) == 24
-    assert sizes == {
-        ("cars10", (2, 2, 2)),
-        ("cars20", (1,) * 6),
-        ("imagenet_r10", (2, 2, 2)),
-        ("imagenet_r20", (1,) * 6),
-    }
+    assert sorted((r.config["benchmark"], r.stream.sizes) for r in found) == [
+        *[("cars20", (1,) * 6)] * 2,
+        *[("imagenet_r10", (2, 2, 2))] * 2,
+    ]
+    for record in found:
+        label = "Plain" if record.config["method"]["name"] == "finetune" else "Ours"
+        summary = record.summary()
+        for metric, heading in (("last_accuracy", "Last-acc"), ("new_accuracy", "New")):
+            column = f"{record.config['benchmark']} {heading}"
+            assert float(rows[label][f"{column} mean"]) == summary[metric]
+    assert "CPrompt paper" not in ok("mine.yaml", *TINY, "--only-show")
+
+
+def test_runs_that_cannot_be_written_are_refused_before_the_first(
+    main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid_running(monkeypatch)
+    (tmp_path / "file").touch()
+    message = main.error("table", "aux", *TINY, "--runs", "file")
+    assert message.startswith("file/")
+    assert "cannot be written" in message
 
 
 # --- what is run --------------------------------------------------------------------------------
@@ -257,7 +272,8 @@ def test_rows_that_differ_only_in_what_they_show_share_a_run(asked: dict[Path, R
 
 def test_the_papers_seeds_are_used_unless_told(asked: dict[Path, RunConfig]) -> None:
     ok("ccl_given", "--small")
-    assert {config.seeds.order for config in asked.values()} == {1993, 87, 1013}
+    assert {config.seeds.order for config in asked.values()} == set(PAPER_SEEDS)
+    assert f"[default: ({','.join(map(str, PAPER_SEEDS))}" in ok("--help")
 
 
 def test_data_is_where_the_images_of_each_dataset_are(asked: dict[Path, RunConfig]) -> None:
@@ -304,21 +320,21 @@ def test_a_setting_by_its_name_beats_the_short_option(asked: dict[Path, RunConfi
         (["resource"], "no table 'resource'; did you mean 'resources'?"),
         (["zzz"], "no table 'zzz'; there are ablation, aux, cars10, "),
         (
-            ["ablation", "--data", "/pictures"],
-            "--data '/pictures': this table has several datasets; write DATASET=FOLDER with "
-            "DATASET one of imagenet_r, stanford_cars",
+            ["ablation", "--data", "/images"],
+            "--data '/images' does not say which of the table's datasets it is; write "
+            "DATASET=FOLDER with DATASET one of imagenet_r, stanford_cars",
         ),
-        (["ablation", "--data", "cars=/pictures"], "--data 'cars=/pictures': this table has"),
+        (["ablation", "--data", "cars=/images"], "--data 'cars=/images' does not say which"),
         (
             ["ablation", "--benchmark", "cars11"],
             "table ablation has no benchmark 'cars11'; did you mean 'cars10'?",
         ),
-        (["aux", "--seeds", "1,x"], "--seeds '1,x': expected whole numbers, such as 1993,87"),
-        (["aux", "--seeds", ""], "--seeds '': expected whole numbers"),
+        (["aux", "--seeds", "1,x"], "--seeds '1,x' is not whole numbers"),
+        (["aux", "--seeds", ""], "--seeds '' is not whole numbers"),
+        (["aux", "--small", "--data", "x"], "--small draws its images"),
         (["aux", "--methd.tau", "2"], "no settings 'methd'; did you mean 'method'?"),
         (["aux", "--method.taw", "2"], "method cprompt: no setting 'taw'; did you mean 'tau'?"),
-        (["aux", "--smal"], "'--smal' is no option of this command"),
-        (["resources", "--smal"], "'--smal' is no option of this command"),
+        (["resources", "5"], "'5' is neither an argument"),
     ],
 )
 def test_what_cannot_be_meant_is_named(
@@ -328,6 +344,35 @@ def test_what_cannot_be_meant_is_named(
     with pytest.raises(ConfigError) as error:
         ok(*arguments)
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("title: Mine", "titel: Mine", "'titel'"),
+        ("title: Mine", "", "title"),
+        ("[cars20, imagenet_r10]", "[cars21]", "benchmarks: no 'cars21'"),
+        ("last_accuracy:", "last_acuracy:", "columns: no 'last_acuracy'"),
+        ("label: Ours", "label: 3", "rows, number 1: label"),
+        ("method: finetune", "method: finetun", "row 'Plain' on cars20: no method"),
+        ("method.length: 3", "method.lenght: 3", "'lenght'"),
+        ("[12.5, null]", "[12.5]", "rows, number 2: paper.cars20"),
+    ],
+)
+def test_a_fault_in_a_table_s_file_is_named_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, fault: str
+) -> None:
+    forbid_running(monkeypatch)
+    assert old in OWN
+    (tmp_path / "mine.yaml").write_text(OWN.replace(old, new))
+    with pytest.raises(ConfigError) as error:
+        ok("mine.yaml", *TINY)
+    assert error.value.file == "mine.yaml"
+    assert fault in error.value.message
+
+
+def test_a_file_that_is_not_there_is_named(main: Main) -> None:
+    assert main.error("table", "nowhere.yaml").startswith("nowhere.yaml")
 
 
 def test_a_table_without_its_images_says_what_to_pass() -> None:
@@ -340,7 +385,7 @@ def test_a_table_without_its_images_says_what_to_pass() -> None:
 def test_the_resource_table_is_printed_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_running(monkeypatch)
     counted = Table("Costs", ("stored",), (("CPrompt", (Cell(1.5, None, 0, None),)),), ())
-    monkeypatch.setattr(command.cost, "table", lambda: counted)
+    monkeypatch.setattr("cprompt.research.cost.table", lambda: counted)
     printed = ok("resources", "--format", "markdown")
     assert printed.startswith("**Costs**\n\n|  | stored |\n| --- | ---: |\n| CPrompt | 1.50 |\n")
 

@@ -13,7 +13,6 @@ from safetensors import safe_open
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from cprompt.cli.lists import SUGGESTED
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline import views
 from cprompt.data.registry import load_dataset
@@ -45,7 +44,6 @@ def test_it_is_listed_with_its_file_and_how_to_feed_it(card: dict[str, Any]) -> 
     assert asset.normalization == "inception"
     assert card["training"]["normalisation"] == {"mean": 0.5, "std": 0.5}
     assert card["licence"] == "Apache-2.0"
-    assert NAME not in SUGGESTED  # those are timm's
 
 
 def test_the_file_is_small_and_the_one_that_was_trained(card: dict[str, Any]) -> None:

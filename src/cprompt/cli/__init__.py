@@ -1,19 +1,42 @@
-"""The `cprompt` command."""
+"""The `cprompt` command: one module per subcommand.
+
+A module reads arguments, calls the package and prints. It imports torch and whatever else is slow
+inside its functions, so that help and wrong options are answered at once. `--help` shows the
+docstring of a command line by line, so its lines must fit into a terminal of 80 columns.
+"""
 
 from __future__ import annotations
 
 import sys
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 import cprompt
+from cprompt.cli import (
+    cache,
+    compare,
+    demo,
+    doctor,
+    draw,
+    evaluate,
+    export,
+    info,
+    learn,
+    listing,
+    predict,
+    report,
+    run,
+    serve,
+    show,
+    table,
+    undo,
+)
+from cprompt.cli.arguments import ALLOW_BARE_SETTINGS, SettingsGroup
 from cprompt.errors import CPromptError
 
 app = typer.Typer(
     name="cprompt",
-    help="Image classifiers that keep learning new classes, without keeping old images.",
+    cls=SettingsGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,25 +59,28 @@ def _options(
     """Image classifiers that keep learning new classes, without keeping old images."""
 
 
-# Each of these registers its command.
-from cprompt.cli import (  # noqa: E402, F401
-    cache,
-    compare,
-    demo,
-    doctor,
-    draw,
-    evaluate,
-    export,
-    learn,
-    lists,
-    model,
-    predict,
-    report,
-    run,
-    serve,
-    show,
-    table,
-)
+# Help shows the commands in this order.
+_learn = "Learn from photos"
+app.command(rich_help_panel=_learn)(draw.draw)
+app.command(rich_help_panel=_learn, context_settings=ALLOW_BARE_SETTINGS)(learn.learn)
+app.command(rich_help_panel=_learn)(predict.predict)
+app.command(rich_help_panel=_learn)(evaluate.evaluate)
+app.command(rich_help_panel=_learn)(info.info)
+app.command(rich_help_panel=_learn)(undo.undo)
+app.command(rich_help_panel=_learn)(export.export)
+app.command(rich_help_panel=_learn, context_settings=ALLOW_BARE_SETTINGS)(serve.serve)
+
+_research = "Research"
+app.command(rich_help_panel=_research)(demo.demo)
+app.command(rich_help_panel=_research, context_settings=ALLOW_BARE_SETTINGS)(run.run)
+app.command(rich_help_panel=_research, context_settings=ALLOW_BARE_SETTINGS)(table.table)
+app.command(rich_help_panel=_research)(show.show)
+app.command(rich_help_panel=_research)(report.report)
+app.command(rich_help_panel=_research)(compare.compare)
+app.command("list", rich_help_panel=_research)(listing.list_names)
+app.command(rich_help_panel=_research, context_settings=ALLOW_BARE_SETTINGS)(doctor.doctor)
+
+app.command(rich_help_panel="Tools")(cache.cache)
 
 
 def main() -> None:
@@ -62,6 +88,9 @@ def main() -> None:
     try:
         app()
     except CPromptError as error:
+        from rich.console import Console
+        from rich.markup import escape
+
         Console(stderr=True).print(
             "[bold red]error:[/]", escape(str(error)), highlight=False, soft_wrap=True
         )

@@ -1,4 +1,4 @@
-"""Settings by dotted name on the command line."""
+"""Options that several commands share, and settings by their dotted names."""
 
 from __future__ import annotations
 
@@ -8,69 +8,111 @@ from typing import Any
 
 import typer
 import yaml
-from typer.core import TyperCommand
+from typer.core import TyperGroup
 
+from cprompt import plugins
 from cprompt.errors import ConfigError
 
+MODEL = typer.Argument(help="A model folder, made by `cprompt learn`.")
+DEVICE = typer.Option("auto", help="auto, cpu, cuda or mps.")
+MOVED_WEIGHTS = typer.Option(
+    None, help="The backbone's weights, if the file that the model was learnt on has moved."
+)
 TRACK = typer.Option(
     ["jsonl"],
-    help="Where losses and metrics are written on the way: jsonl (events.jsonl in the run's "
+    help="Where losses and metrics are written during a run: jsonl (events.jsonl in the run's "
     "folder), tensorboard, wandb, mlflow or none; may be given several times.",
 )
 
-_NAME = re.compile(r"\w+(\.\w+)+")
+
+def _import_plugins(modules: list[str]) -> list[str]:
+    for module in modules:
+        plugins.import_module(module)
+    return modules
 
 
-class TakesSettings(TyperCommand):
-    """A command that takes settings, --PART.NAME VALUE, anywhere beside its own arguments.
+PLUGINS = typer.Option(
+    [],
+    "--plugin",
+    metavar="MODULE",
+    is_eager=True,  # its methods and datasets are known before other options are looked at
+    callback=_import_plugins,
+    help="Python module with methods or datasets of your own, such as toy for toy.py in this "
+    "folder; may be given several times.",
+)
 
-    They are in the context's `args`, and so is whatever else nobody asked for.
+# --- settings -----------------------------------------------------------------------------------
+
+_SET = "--set"
+_DOTTED = re.compile(r"\w+(\.\w+)+")
+
+SETTINGS = typer.Option(
+    [],
+    _SET,
+    metavar="PART.NAME=VALUE",
+    help="A setting by its name. --PART.NAME VALUE is the same, such as --training.epochs 5.",
+)
+ALLOW_BARE_SETTINGS = {"allow_extra_args": True}
+"""Context settings of a command that takes `PART.NAME=VALUE` after its arguments."""
+
+
+class SettingsGroup(TyperGroup):
+    """The commands; those with `--set` also take `--PART.NAME VALUE`, anywhere.
+
+    Click has no options without a fixed name. `resolve_command` is the method that Click's
+    documentation overrides to change what a command is given, so the words are changed here.
     """
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.allow_extra_args = self.ignore_unknown_options = True
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the settings out before a value of theirs can be taken for an argument."""
-        own, settings = split_settings(args)
-        ctx.args = left = [*super().parse_args(ctx, own), *settings]
-        return left
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command and write its settings as `--set`."""
+        name, command, words = super().resolve_command(ctx, args)
+        if command is not None and any(_SET in parameter.opts for parameter in command.params):
+            words = settings_as_options(words)
+        return name, command, words
 
 
-def split_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that are no settings, and those of the settings with their values."""
-    own: list[str] = []
-    settings: list[str] = []
+def settings_as_options(words: Sequence[str]) -> list[str]:
+    """`--a.b 1` and `--a.b=1` as `--set a.b=1`; other words, and all after `--`, stay as they are.
+
+    A setting without a value becomes `--set a.b`, which `parse_settings` refuses by name.
+
+    >>> settings_as_options(["--seeds.init", "-3", "cars10", "--resume", "--method.tau=1.2"])
+    ['--set', 'seeds.init=-3', 'cars10', '--resume', '--set', 'method.tau=1.2']
+    """
+    written: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if word == "--":
+            return [*written, word, *rest]
         name, equals, _ = word.partition("=")
-        if not (name.startswith("--") and _NAME.fullmatch(name[2:])):
-            own.append(word)
+        if not (name.startswith("--") and _DOTTED.fullmatch(name[2:])):
+            written.append(word)
             continue
-        settings.append(word)
+        setting = word[2:]
         if not equals and rest and not rest[0].startswith("--"):
-            settings.append(rest.pop(0))
-    return own, settings
+            setting += f"={rest.pop(0)}"
+        written += [_SET, setting]
+    return written
 
 
-def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
-    """`--a.b 1`, `--a.b=1` and `a.b=1` to {"a.b": 1}; values are read as YAML."""
+def parse_settings(words: Sequence[str]) -> dict[str, Any]:
+    """`a.b=1` as {"a.b": 1}; values are read as YAML.
+
+    >>> parse_settings(["training.epochs=5", "stream.sizes=3,1,2"])
+    {'training.epochs': 5, 'stream.sizes': [3, 1, 2]}
+    """
     settings: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not _NAME.fullmatch(name):
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not _DOTTED.fullmatch(name):
             raise ConfigError(
-                f"{word!r} is no option of this command; settings are written --PART.NAME VALUE, "
-                "such as --training.epochs 5 (see --help and `cprompt list settings`)"
+                f"{word!r} is neither an argument of this command nor a setting",
+                hint="settings are written --PART.NAME VALUE, such as --training.epochs 5; "
+                "`cprompt list settings` shows them",
             )
         if not equals:
-            if not word.startswith("--") or not rest or rest[0].startswith("--"):
-                raise ConfigError(f"setting {name!r} has no value; write --{name} VALUE")
-            value = rest.pop(0)
+            raise ConfigError(f"setting {name!r} has no value", hint=f"write --{name} VALUE")
         settings[name] = parse_value(value)
     return settings
 

@@ -1,4 +1,4 @@
-"""`cprompt cache`: what decoded images take on disk, and how to be rid of them."""
+"""`cprompt cache`: the decoded images on disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.cli import app
-from cprompt.data.pipeline.cache import CacheConfig, cached, clear
+from cprompt.cli.output import say
 
 
-@app.command()
 def cache(
     folder: Path | None = typer.Option(
         None, "--folder", help="Another cache folder, as given to runs with --cache.folder."
@@ -23,17 +21,18 @@ def cache(
 ) -> None:
     """Show the decoded images that runs keep on disk, or delete them.
 
-    They spare later runs on the same images the decoding; nothing else is lost with them.
+    With them, later runs on the same images need not decode again. Deleting
+    them loses nothing else.
     """
-    console = Console()
+    from cprompt.data.pipeline.cache import CacheConfig, cached, clear
+
     where = CacheConfig(folder=None if folder is None else str(folder)).path
-    sets = cached(where)
     if delete:
-        freed = clear(where)
-        console.print(f"{where}: {_size(freed)} freed", highlight=False, soft_wrap=True)
+        say(f"{where}: {_size(clear(where))} freed")
         return
+    sets = cached(where)
     if not sets:
-        console.print(f"{where} holds no images", highlight=False, soft_wrap=True)
+        say(f"{where} holds no images")
         return
     table = Table(box=None, pad_edge=False)
     for column in ("size", "written", "images of"):
@@ -41,11 +40,10 @@ def cache(
     for each in sets:
         written = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created))
         table.add_row(_size(each.bytes), written, escape(each.source))
+    console = Console()
     console.print(table)
     total = _size(sum(each.bytes for each in sets))
-    console.print(
-        f"{total} in {where}; `cprompt cache --clear` deletes it", highlight=False, soft_wrap=True
-    )
+    say(f"{total} in {where}; `cprompt cache --clear` deletes it", console=console)
 
 
 def _size(count: int) -> str:

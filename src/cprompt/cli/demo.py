@@ -5,55 +5,62 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 
-from cprompt.cli import app
-from cprompt.cli.progress import ProgressBars
-from cprompt.data.image_set import Dataset
-from cprompt.data.pipeline import views
-from cprompt.files import write_bytes
-from cprompt.methods.registry import METHODS
-from cprompt.report.demo import Example, demo_page
-from cprompt.report.terminal import matrix_table
-from cprompt.research.config import resolve
-from cprompt.research.experiment import load_method, run
-from cprompt.research.record import Record
-from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import FrozenViT
+from cprompt.cli.output import say
+from cprompt.files import check_writable, write_bytes
 
-LEARNERS = ("cprompt", "finetune")
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cprompt.data.image_set import Dataset
+    from cprompt.report.demo import Example
+    from cprompt.research.record import Record
+    from cprompt.vit.promptable import FrozenViT
+
+COMPARED = ("cprompt", "finetune")
+"""The methods of the demo."""
 
 
-@app.command()
 def demo(
     out: Path = typer.Option(Path("demo"), help="Folder for the report and the runs."),
     seed: int = typer.Option(0, help="Seed of class order, initialisation and data."),
 ) -> None:
     """Learn drawn classes batch by batch, with CPrompt and with plain fine-tuning, and compare.
 
-    Takes about a minute on two cores and needs no download. A folder from an earlier demo is
-    replaced.
+    Takes about a minute on two cores and needs no download. A folder from an
+    earlier demo is replaced.
     """
+    report = out / "report.html"
+    check_writable(report)
+
+    from cprompt.cli.progress import ProgressBars
+    from cprompt.methods.registry import METHODS
+    from cprompt.report.demo import demo_page
+    from cprompt.report.terminal import matrix_table
+    from cprompt.research.config import resolve
+    from cprompt.research.experiment import run
+    from cprompt.vit.loading import load_backbone
+
     start = time.monotonic()
     console = Console()
     overrides = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
-    settings = {name: resolve("demo", name, overrides=overrides) for name in LEARNERS}
+    settings = {name: resolve("demo", name, overrides=overrides) for name in COMPARED}
     first = settings["cprompt"]
     backbone = load_backbone(first.backbone.name, first.backbone.weights, first.backbone.image_size)
     dataset = first.data.load(seed)
     stream = first.stream.build(len(dataset.classes), seed)
-    console.print(
+    say(
         f"{len(dataset.classes)} classes of drawn images in {stream.n_tasks} batches; "
         "no image of an earlier batch is ever looked at again.",
-        highlight=False,
+        console=console,
     )
     records: dict[str, Record] = {}
-    for name in LEARNERS:
+    for name in COMPARED:
         folder = out / name
         shutil.rmtree(folder, ignore_errors=True)
         with ProgressBars(f"{METHODS.title(name):11}", console) as bars:
@@ -64,23 +71,22 @@ def demo(
         console.print()
         console.print(matrix_table(record, f"{METHODS.title(name)}: accuracy in % on each batch"))
     examples = _examples(dataset, records, backbone, out)
-    report = out / "report.html"
     write_bytes(report, demo_page(records, examples, time.monotonic() - start).encode())
     last = {name: r.summary()["last_accuracy"] for name, r in records.items()}
-    console.print(
+    say(
         f"\nAfter all {stream.n_tasks} batches CPrompt answers {last['cprompt']:.1f} % of the test "
         f"images right, fine-tuning {last['finetune']:.1f} %.",
-        highlight=False,
+        f"Report: {report}",
+        "\nNext, with your own images (one folder per class):",
+        console=console,
     )
-    console.print(f"Report: {report}", highlight=False, soft_wrap=True)
-    console.print("\nNext, with your own images (a folder for each class):")
-    for command in NEXT:
+    for command in NEXT_COMMANDS:
         console.print(f"  {command}", style="bold", highlight=False, soft_wrap=True)
 
 
-NEXT = (
-    "cprompt doctor folder PICTURES",
-    "cprompt run folder --data PICTURES --stream.tasks 5 --out runs/mine",
+NEXT_COMMANDS = (
+    "cprompt doctor folder IMAGES",
+    "cprompt run folder --data IMAGES --stream.tasks 5 --out runs/mine",
     "cprompt show runs/mine",
 )
 
@@ -88,7 +94,14 @@ NEXT = (
 def _examples(
     dataset: Dataset, records: dict[str, Record], backbone: FrozenViT, out: Path, per_task: int = 3
 ) -> list[Example]:
-    """Some test images of each task, of different classes, with every method's final answer."""
+    """Some test images per task, of different classes, with every method's final answer."""
+    import numpy as np
+    import torch
+
+    from cprompt.data.pipeline import views
+    from cprompt.report.demo import Example
+    from cprompt.research.experiment import load_method
+
     record = records["cprompt"]
     config, stream = record.config, record.stream
     indices = np.concatenate(
@@ -124,6 +137,8 @@ def _examples(
 
 def _spread(indices: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """`count` of the indices, far apart: images are sorted by class."""
+    import numpy as np
+
     at = np.linspace(0, len(indices) - 1, count).round().astype(int)
     chosen: NDArray[np.int64] = indices[at]
     return chosen

@@ -3,42 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 
-from cprompt.cli import app
-from cprompt.cli.arguments import TakesSettings, parse_settings
-from cprompt.data.doctor import Diagnosis, PerClass, diagnose
+from cprompt.cli.arguments import PLUGINS, SETTINGS, parse_settings
 from cprompt.errors import ConfigError
 
-SHOWN = 10
+if TYPE_CHECKING:
+    from cprompt.data.doctor import Diagnosis, PerClass
+
+_FILES_SHOWN = 10
+_OPTIONS = "data.options."
 
 
-@app.command(
-    cls=TakesSettings,
-    epilog="Options of the dataset by name: --data.options.split_train FILE; "
-    "`cprompt list datasets` shows the layouts.",
-)
 def doctor(
     context: typer.Context,
     dataset: str = typer.Argument(help="A dataset, see `cprompt list datasets`."),
     path: Path | None = typer.Argument(None, help="Its folder."),
     all_files: bool = typer.Option(False, "--all", help="Name every file, not the first ten."),
     workers: int = typer.Option(2, help="Threads that decode images."),
+    settings: list[str] = SETTINGS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
-    """Decode every image of a dataset and say what is there, missing, corrupt or doubled.
+    """Decode every image of a dataset and say what is there, missing, corrupt or duplicated.
 
-    Ends with status 1 if training could not go through.
+    Options of the dataset are settings: --data.options.split_train FILE.
+    `cprompt list datasets` shows the folders that each dataset expects. Ends
+    with status 1 if training would fail.
     """
-    start = "data.options."
     options = {}
-    for name, value in parse_settings(context.args).items():
-        if not name.startswith(start):
-            raise ConfigError(f"doctor takes options of the dataset only, as --{start}NAME VALUE")
-        options[name.removeprefix(start)] = value
+    for name, value in parse_settings([*settings, *context.args]).items():
+        if not name.startswith(_OPTIONS):
+            raise ConfigError(
+                f"doctor has no setting {name!r}",
+                hint=f"it takes options of the dataset, as --{_OPTIONS}NAME VALUE",
+            )
+        options[name.removeprefix(_OPTIONS)] = value
+
+    from rich.progress import Progress
+
+    from cprompt.data.doctor import diagnose
+
     console = Console()
     with Progress(console=console, transient=True) as bars:
         bar = bars.add_task("decoding", total=None)
@@ -49,7 +57,7 @@ def doctor(
             progress=lambda done, total: bars.update(bar, completed=done, total=total),
             **options,
         )
-    _print(console, diagnosis, None if all_files else SHOWN)
+    _print(console, diagnosis, None if all_files else _FILES_SHOWN)
     if not diagnosis.ok:
         raise typer.Exit(1)
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
-from cprompt.cli import app
-from cprompt.data.datasets import shapes
+from cprompt.cli.output import say
 from cprompt.errors import DataError
 
 BATCHES = ("january", "february")
 
 
-@app.command()
 def draw(
     folder: Path = typer.Argument(help="Where to put them; must not exist, or be empty."),
     classes: int = typer.Option(8, min=2, max=60, help="Classes, half of them in each batch."),
-    photos: int = typer.Option(16, min=2, help="Photos of each class to learn from."),
-    test: int = typer.Option(6, min=1, help="Photos of each class to test on."),
-    seed: int = typer.Option(0, help="Of everything random."),
+    photos: int = typer.Option(16, min=2, help="Photos per class to learn from."),
+    test: int = typer.Option(6, min=1, help="Photos per class to test on."),
+    seed: int = typer.Option(0, help="Seed of everything random."),
 ) -> None:
     """Draw two batches of photos, january and february, and photos of both to test on."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} is not empty; name a folder that does not exist yet")
+        raise DataError(
+            "is not an empty folder", file=folder, hint="name a folder that does not exist yet"
+        )
+    from cprompt.data.datasets import shapes
+
     drawn = shapes.load(
         classes=classes, train_per_class=photos, test_per_class=test, difficulty=0.1, seed=seed
     )
@@ -34,9 +35,4 @@ def draw(
             where = folder / part / images.classes[label]
             where.mkdir(parents=True, exist_ok=True)
             images.load(i).save(where / f"{i:04d}.png")
-    Console().print(
-        f"{folder}: {', '.join((*BATCHES, 'test'))}, {classes} classes",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"{folder}: {', '.join((*BATCHES, 'test'))}, {classes} classes")

@@ -1,42 +1,44 @@
-"""`cprompt evaluate`: how right a model is on labelled photos."""
+"""`cprompt evaluate`: how often a model is right on labelled photos."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.classifier.classifier import ContinualClassifier
-from cprompt.classifier.evaluation import ClassResult, Evaluation
-from cprompt.cli import app
-from cprompt.cli.progress import ProgressBars
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
+from cprompt.cli.output import say
 
-SHOWN = 10
+if TYPE_CHECKING:
+    from cprompt.classifier.evaluation import ClassResult, Evaluation
+
+_MISTAKES_SHOWN = 10
 
 
-@app.command()
 def evaluate(
-    model: Path = typer.Argument(help="A model folder, made by `cprompt learn`."),
-    photos: Path = typer.Argument(help="A folder with a folder of photos for each class."),
+    model: Path = MODEL,
+    photos: Path = typer.Argument(help="A folder with one folder of photos per class."),
     as_json: bool = typer.Option(False, "--json", help="Everything as JSON on standard output."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or mps."),
-    weights: str | None = typer.Option(
-        None, help="The backbone's weights, where the model was learnt on a file that has moved."
-    ),
+    device: str = DEVICE,
+    weights: str | None = MOVED_WEIGHTS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
-    """Accuracy by class and by batch, what is taken for what, and whether probabilities hold."""
+    """Measure accuracy per class and per batch, confusions, and how honest probabilities are."""
+    from cprompt.classifier.classifier import ContinualClassifier
+    from cprompt.cli.progress import ProgressBars
+
     classifier = ContinualClassifier.load(model, device=device, weights=weights)
-    console = Console()
     with ProgressBars(console=Console(stderr=True), lines=False) as bars:
         found = classifier.evaluate(photos, observer=bars)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
-        return
-    _print(console, found)
+    else:
+        _print(Console(), found)
 
 
 def _print(console: Console, found: Evaluation) -> None:
@@ -51,25 +53,22 @@ def _print(console: Console, found: Evaluation) -> None:
         for name, result in rows:
             table.add_row(escape(name), *_numbers(result))
         console.print(table)
-    for line in _mistakes(found):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    say(*_mistakes(found), console=console)
     if found.accuracy is None:
-        console.print("no photo of a class that was learnt")
+        say("no photo is of a class that was learnt", console=console)
     else:
-        console.print(
+        say(
             f"accuracy {100 * found.accuracy:.1f} % of {found.photos} photos; "
             f"{_percent(found.accuracy_if_answered)} of those answered, "
             f"{_percent(found.unknown_share)} called unknown; "
             f"calibration error (ECE) {100 * found.ece:.1f} %",
-            highlight=False,
-            soft_wrap=True,
+            console=console,
         )
     if found.unseen.photos:
-        console.print(
+        say(
             f"{found.unseen.photos} photos of classes never learnt, "
             f"{_percent(found.unseen.unknown / found.unseen.photos)} of them called unknown",
-            highlight=False,
-            soft_wrap=True,
+            console=console,
         )
 
 
@@ -86,7 +85,7 @@ def _percent(share: float | None, sign: str = " %") -> str:
 
 
 def _mistakes(found: Evaluation) -> list[str]:
-    """The most frequent confusions, one a line."""
+    """The most frequent confusions, one per line."""
     pairs = [
         (count, truth, answer)
         for truth, row in zip(found.confusion.truth, found.confusion.counts, strict=True)
@@ -94,4 +93,5 @@ def _mistakes(found: Evaluation) -> list[str]:
         if count and answer != truth
     ]
     pairs.sort(key=lambda each: -each[0])
-    return [f"{count} × {truth} taken for {answer}" for count, truth, answer in pairs[:SHOWN]]
+    shown = pairs[:_MISTAKES_SHOWN]
+    return [f"{count} × {truth} taken for {answer}" for count, truth, answer in shown]

@@ -1,4 +1,4 @@
-"""`cprompt export`: a model for where there is no Python, or no torch."""
+"""`cprompt export`: a model for machines without Python or torch."""
 
 from __future__ import annotations
 
@@ -6,40 +6,44 @@ import json
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
-from cprompt.classifier.classifier import ContinualClassifier
-from cprompt.classifier.onnx_export import OPSET, export_onnx
-from cprompt.cli import app
-from cprompt.cli.predict import photo_files
+from cprompt.cli.arguments import MODEL, MOVED_WEIGHTS, PLUGINS
+from cprompt.cli.output import say
+from cprompt.files import check_writable
 
 
-@app.command()
 def export(
-    model: Path = typer.Argument(help="A model folder, made by `cprompt learn`."),
+    model: Path = MODEL,
     onnx: Path = typer.Option(help="The file to write."),
-    opset: int = typer.Option(OPSET, help="ONNX operators to use; newer ones need newer runtimes."),
+    opset: int | None = typer.Option(
+        None,
+        show_default="18, the oldest that works",
+        help="ONNX operator set; a newer one needs a newer runtime.",
+    ),
     check: list[Path] = typer.Option(
         [], help="A photo, or a folder of photos, to compare answers on; may be given again."
     ),
-    weights: str | None = typer.Option(
-        None, help="The backbone's weights, where the model was learnt on a file that has moved."
-    ),
+    weights: str | None = MOVED_WEIGHTS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
     """Write a model as one ONNX file, from pixels to probabilities.
 
-    The file is only written if onnxruntime answers as the model does: random images always, and
-    the photos of --check.
+    The file is written only if onnxruntime gives the model's answers, on
+    random images and on the photos of --check.
     """
+    check_writable(onnx)
+
+    from cprompt.classifier.classifier import ContinualClassifier
+    from cprompt.classifier.onnx_export import OPSET, export_onnx
+    from cprompt.cli.predict import photo_files
+
     photos = [file for given in check for file in photo_files(given)]
     classifier = ContinualClassifier.load(model, device="cpu", weights=weights)
-    info = export_onnx(classifier, onnx, opset=opset, check=photos)
+    info = export_onnx(classifier, onnx, opset=opset or OPSET, check=photos)
     size, names = info.metadata["input_size"], json.loads(info.metadata["class_names"])
-    console = Console()
-    for line in (
+    say(
         f"{info.path}: {info.bytes / 2**20:.1f} MiB, {len(names)} classes, "
         f"images of {size}×{size} pixels, opset {info.opset}",
         f"onnxruntime agrees to {info.difference:.1g} on random images"
         + (f" and {info.checked} photos" if info.checked else ""),
-    ):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    )

@@ -1,4 +1,4 @@
-"""`cprompt predict`: what is on these photos."""
+"""`cprompt predict`: what is on each photo."""
 
 from __future__ import annotations
 
@@ -7,41 +7,44 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.classifier.classifier import ContinualClassifier
-from cprompt.classifier.explanation import Explanation
-from cprompt.cli import app
-from cprompt.data.image_files import list_images
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.errors import ConfigError, DataError
 
+if TYPE_CHECKING:
+    from cprompt.classifier.explanation import Explanation
 
-@app.command()
+
 def predict(
-    model: Path = typer.Argument(help="A model folder, made by `cprompt learn`."),
+    model: Path = MODEL,
     images: list[Path] = typer.Argument(help="Photos, or folders of photos."),
-    top: int = typer.Option(1, min=1, help="Names to show for each photo, best first."),
+    top: int = typer.Option(1, min=1, help="Names to show per photo, best first."),
     as_json: bool = typer.Option(False, "--json", help="One JSON list on standard output."),
     as_csv: bool = typer.Option(False, "--csv", help="CSV on standard output."),
     explain: bool = typer.Option(
-        False, "--explain", help="Also: whose prompt was picked, the nearest class keys, the score."
+        False,
+        "--explain",
+        help="Also show the chosen prompt, the nearest class keys and the score.",
     ),
     precision: str = typer.Option("fp32", help="fp32, or bf16 where it is fast."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or mps."),
-    weights: str | None = typer.Option(
-        None, help="The backbone's weights, where the model was learnt on a file that has moved."
-    ),
+    device: str = DEVICE,
+    weights: str | None = MOVED_WEIGHTS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
-    """Name what is on each photo, with a probability; unknown where that is too low."""
+    """Name what is on each photo, with a probability; unknown if that is too low."""
     if as_json and as_csv:
-        raise ConfigError("--json and --csv are two ways to say the same; choose one")
+        raise ConfigError("--json and --csv exclude each other", hint="choose one")
     if precision not in ("fp32", "bf16"):
-        raise ConfigError(f"precision {precision!r} is neither fp32 nor bf16")
+        raise ConfigError(f"--precision {precision!r} is neither fp32 nor bf16")
+
+    from cprompt.classifier.classifier import ContinualClassifier
+
     files = [file for given in images for file in photo_files(given)]
     classifier = ContinualClassifier.load(
         model,
@@ -63,9 +66,13 @@ def photo_files(given: Path) -> list[Path]:
     """The photo given, or all those in the folder given."""
     if not given.is_dir():
         return [given]
+    from cprompt.data.image_files import list_images
+
     found = list_images(given)
     if not found:
-        raise DataError(f"{given} has no photo in it; name photos, or a folder that has some")
+        raise DataError(
+            "has no photo in it", file=given, hint="name photos, or a folder that has some"
+        )
     return found
 
 

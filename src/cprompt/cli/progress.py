@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -16,13 +17,15 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from torch import Tensor
 
 from cprompt.training.observers import Observer
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 class ProgressBars(Observer):
-    """An observer that draws one bar at a time: training with its losses, then evaluation."""
+    """An observer that draws one bar at a time: decoding, training with its losses, evaluation."""
 
     def __init__(
         self,
@@ -32,7 +35,7 @@ class ProgressBars(Observer):
         lines: bool = True,
         if_stopped: str = "stopped",
     ) -> None:
-        """`lines` leaves a line for every task done; `if_stopped` is said on Ctrl-C."""
+        """`lines` leaves a line per finished task; `if_stopped` is printed on Ctrl-C."""
         self._n_tasks = 0
         self._lines = lines
         self._if_stopped = if_stopped
@@ -66,11 +69,11 @@ class ProgressBars(Observer):
             self._progress.console.print(self._if_stopped, highlight=False)
 
     def stream_begins(self, n_tasks: int) -> None:
-        """Know what "task 2/6" is out of."""
+        """Remember how many tasks there are, for "task 2/6"."""
         self._n_tasks = n_tasks
 
     def decoded(self, done: int, total: int) -> None:
-        """One bar for each set of images that is decoded, before all tasks."""
+        """Show one bar per set of images; they are decoded before the first task."""
         if done == 1:
             self._new_bar(f"{self._label}decoding images, once", total, 0)
         assert self._bar is not None
@@ -81,7 +84,7 @@ class ProgressBars(Observer):
         self._new_bar(f"{self._label}task {task + 1}/{self._n_tasks}, learning", steps, done)
 
     def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
-        """Advance; losses are read at most five times a second, as reading waits for the device."""
+        """Advance; losses are read five times a second at most, as reading waits for the device."""
         assert self._bar is not None
         self._progress.advance(self._bar)
         if time.monotonic() - self._shown > 0.2:
@@ -102,11 +105,11 @@ class ProgressBars(Observer):
     def task_ends(
         self, task: int, summary: Mapping[str, float], accuracies: Sequence[float]
     ) -> None:
-        """Leave one line for the task that is done."""
+        """Leave one line for the finished task."""
         if not self._lines:
             return
-        picked = summary.get("selection_accuracy")
-        about_prompt = "" if picked is None else f", right prompt picked {picked:.0f} %"
+        selected = summary.get("selection_accuracy")
+        about_prompt = "" if selected is None else f", right prompt selected {selected:.0f} %"
         self._progress.console.print(
             f"{self._label}task {task + 1}/{self._n_tasks}: accuracy on all classes so far "
             f"{summary['last_accuracy']:.1f} %{about_prompt}",

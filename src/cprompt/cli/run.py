@@ -8,24 +8,11 @@ import typer
 import yaml
 from rich.console import Console
 
-from cprompt.cli import app
-from cprompt.cli.arguments import TRACK, TakesSettings, parse_settings
-from cprompt.cli.progress import ProgressBars
-from cprompt.report.terminal import matrix_table, summary_table
-from cprompt.research.config import resolve
-from cprompt.research.experiment import run as run_experiment
-from cprompt.research.tracking import Tracking, make_trackers
-from cprompt.training.observers import Observers
-
-STOPPED = "stopped; the same command with --resume goes on from the last checkpoint"
+from cprompt.cli.arguments import PLUGINS, SETTINGS, TRACK, parse_settings
+from cprompt.cli.output import say
+from cprompt.files import check_writable
 
 
-@app.command(
-    cls=TakesSettings,
-    epilog="Any setting by its dotted name: --training.epochs 5, --method.tau 1.2, "
-    "--stream.tasks 20, --seeds.init 3, --evaluation.modes selected,given,first. "
-    "`cprompt list settings` shows all of them; --dry-run shows what a run would use.",
-)
 def run(
     context: typer.Context,
     benchmark: str = typer.Argument(help="A benchmark, see `cprompt list benchmarks`."),
@@ -39,16 +26,32 @@ def run(
         None, help="Local .safetensors or .pth file with the backbone's weights."
     ),
     seed: int | None = typer.Option(
-        None, help="Sets the seeds of class order, initialisation and data alike."
+        None, help="One seed for class order, initialisation and data."
     ),
     config: Path | None = typer.Option(None, help="YAML file with settings."),
     out: Path | None = typer.Option(None, help="Run folder; by default under runs/."),
-    resume: bool = typer.Option(False, "--resume", help="Go on with the run in that folder."),
+    resume: bool = typer.Option(False, "--resume", help="Continue the run in that folder."),
     track: list[str] = TRACK,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the settings and stop."),
+    settings: list[str] = SETTINGS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
-    """Learn a benchmark's tasks one after another and measure after each."""
-    overrides = parse_settings(context.args)
+    """Learn a benchmark's tasks one after another and measure after each.
+
+    Every setting has a dotted name: --method.tau 1.2, --stream.tasks 20,
+    --seeds.init 3, --evaluation.modes selected,given,first.
+    `cprompt list settings` shows all of them; --dry-run shows what a run uses.
+    """
+    overrides = parse_settings([*settings, *context.args])
+
+    from cprompt.cli.progress import ProgressBars
+    from cprompt.report.terminal import matrix_table, summary_table
+    from cprompt.research.config import resolve
+    from cprompt.research.experiment import run as run_experiment
+    from cprompt.research.record import FILE
+    from cprompt.research.tracking import Tracking, make_trackers
+    from cprompt.training.observers import Observers
+
     short = {
         "data.root": data,
         "backbone.name": backbone,
@@ -56,20 +59,20 @@ def run(
         **dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed),
     }
     overrides = {k: v for k, v in short.items() if v is not None} | overrides
-    settings = resolve(benchmark, method, flavour, file=config, overrides=overrides)
-    console = Console()
+    resolved = resolve(benchmark, method, flavour, file=config, overrides=overrides)
     if dry_run:
-        print(yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True), end="")
+        print(yaml.safe_dump(resolved.to_dict(), sort_keys=False, allow_unicode=True), end="")
         return
-    folder = out or settings.default_folder()
+    folder = out or resolved.default_folder()
+    check_writable(folder / FILE)
+    console = Console()
+    if_stopped = "stopped; the same command with --resume continues from the last checkpoint"
     with (
-        Tracking(make_trackers(track, folder), settings) as tracking,
-        ProgressBars(console=console, if_stopped=STOPPED) as bars,
+        Tracking(make_trackers(track, folder), resolved) as tracking,
+        ProgressBars(console=console, if_stopped=if_stopped) as bars,
     ):
         observer = Observers(bars, tracking)
-        record = run_experiment(settings, folder, resume=resume, observer=observer)
+        record = run_experiment(resolved, folder, resume=resume, observer=observer)
     console.print(matrix_table(record, f"Accuracy in %, {method} on {benchmark}"))
     console.print(summary_table(record))
-    console.print(
-        f"record: {folder / 'record.json'}", markup=False, highlight=False, soft_wrap=True
-    )
+    say(f"record: {folder / FILE}", console=console)

@@ -7,75 +7,79 @@ from functools import partial
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
-from cprompt.cli import app
-from cprompt.cli.arguments import TakesSettings, parse_settings
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS, SETTINGS, parse_settings
+from cprompt.cli.output import say
 from cprompt.errors import ConfigError
 
 _OPEN_FILES = 16384
 
 
-@app.command(cls=TakesSettings)
 def serve(
     context: typer.Context,
-    model: Path = typer.Argument(help="A model folder, made by `cprompt learn`."),
+    model: Path = MODEL,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all."),
     port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
-    token: str = typer.Option(
+    token: str | None = typer.Option(
         None,
         envvar="CPROMPT_TOKEN",
-        help="Ask for this token; needed for learning when other machines can reach the service.",
+        help="Ask clients for this token; required for learning if other machines can reach the "
+        "service.",
     ),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or mps."),
-    precision: str = typer.Option("fp32", help="Of the backbone: fp32, or bf16, faster on some."),
-    weights: str = typer.Option(
-        None, help="The backbone's weights, where the model was learnt on a file that has moved."
-    ),
+    device: str = DEVICE,
+    precision: str = typer.Option("fp32", help="fp32, or bf16 where it is fast."),
+    weights: str | None = MOVED_WEIGHTS,
     read_only: bool = typer.Option(False, "--read-only", help="Predict, but never learn or undo."),
     allow_host: list[str] = typer.Option(
-        [], help="A further name by which browsers may reach the service, such as a proxy's."
+        [],
+        help="Another name that browsers may reach the service by, such as a proxy's; may be "
+        "given several times.",
     ),
+    settings: list[str] = SETTINGS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
     """Serve a model: predictions, learning in the background, and a page to do both by hand.
 
-    Limits go by name, such as --limits.max_pixels 10000000; docs/serving.md lists them.
+    Limits are settings, such as --limits.max_pixels 10000000; docs/serving.md
+    lists them.
     """
+    limits = {}
+    for name, value in parse_settings([*settings, *context.args]).items():
+        part, _, limit = name.partition(".")
+        if part != "limits":
+            raise ConfigError(
+                f"serve has no setting {name!r}",
+                hint="it takes limits, such as --limits.max_pixels",
+            )
+        limits[limit] = value
+
     try:
         import uvicorn
 
         from cprompt.serve.app import create_app
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"the service needs {error.name}; install it with `pip install 'cprompt[serve]'`"
+            f"the service needs {error.name}", hint="run `pip install 'cprompt[serve]'`"
         ) from error
+
     from cprompt.classifier.classifier import ContinualClassifier
     from cprompt.serve.config import ServeConfig
     from cprompt.settings import from_mapping
 
-    limits = {}
-    for name, value in parse_settings(context.args).items():
-        part, _, limit = name.partition(".")
-        if part != "limits":
-            raise ConfigError(f"no setting {name!r}; there are limits, such as --limits.max_pixels")
-        limits[limit] = value
-    settings = from_mapping(
+    config = from_mapping(
         ServeConfig,
         {"host": host, "read_only": read_only, "allow_hosts": allow_host, "limits": limits},
         "serve",
     )
     load = partial(ContinualClassifier.load, device=device, precision=precision, weights=weights)
-    service = create_app(model, token=token or None, settings=settings, load=load)
+    service = create_app(model, token=token or None, settings=config, load=load)
     with _listen(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
-        Console().print(
-            f"serving {model} at {url}\n"
+        say(
+            f"serving {model} at {url}",
             f"API: {url}/docs; token: {'needed' if token else 'none'}; "
             f"learning: {'off' if read_only else 'on'}; stop with Ctrl-C",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
         )
         server = uvicorn.Server(
             uvicorn.Config(
@@ -98,13 +102,13 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {host} port {port} ({error.strerror or error}); "
-            "is another service running there? choose another --port, or 0 for a free one"
+            f"cannot listen on {host} port {port} ({error.strerror or error})",
+            hint="if another service runs there, choose another --port, or 0 for a free one",
         ) from error
 
 
 def _allow_many_files() -> None:
-    """Every connection and every large upload takes a file; the usual soft limit of 1024 is low."""
+    """Raise the limit on open files: each connection and each large upload needs one."""
     try:
         import resource
     except ModuleNotFoundError:  # not on Windows, which has no such limit

@@ -1,4 +1,4 @@
-"""`cprompt show`: what a run did and gave."""
+"""`cprompt show`: the settings and results of one run."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from cprompt.cli import app
-from cprompt.report.terminal import matrix_table, summary_table
-from cprompt.research.record import load_record
+from cprompt.cli.output import say
 
 
-@app.command()
 def show(
     run: Path = typer.Argument(help="A run folder or a record file."),
     mode: str = typer.Option(
-        "selected", help="Answers with the prompt selected, given or first, where measured."
+        "selected",
+        help="Whose prompt answered: the selected task's, the right one (given), or the first.",
     ),
 ) -> None:
     """Print a run's settings, accuracy matrix and metrics from its record."""
+    from cprompt.report.terminal import matrix_table, summary_table
+    from cprompt.research.record import load_record
+
     record = load_record(run)
     console = Console()
     config, seeds = record.config, record.config["seeds"]
     state = "finished" if record.finished else "under way"
-    lines = [
+    say(
         f"{config['method']['name']} on {config['benchmark']} ({record.dataset}), {state}: "
         f"{len(record.rows)} of {record.stream.n_tasks} tasks, {len(record.classes)} classes",
         f"backbone {record.backbone['name']} ({record.backbone['weights']}, "
@@ -32,9 +33,8 @@ def show(
         f"seeds: order {seeds['order']}, init {seeds['init']}, data {seeds['data']}",
         "time: " + ", ".join(f"{part} {s:.0f} s" for part, s in record.seconds.items()),
         "on " + ", ".join(f"{k} {v}" for k, v in record.environment.items()),
-    ]
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console=console,
+    )
     if not record.rows:
         return
     if mode not in record.rows[-1].correct:

@@ -1,44 +1,27 @@
-"""`cprompt table`: the paper's tables, ours beside the paper's."""
+"""`cprompt table`: the paper's tables, and your own, with our numbers beside the paper's."""
 
 from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
-from cprompt.cli import app
-from cprompt.cli.arguments import TRACK, TakesSettings, parse_settings
-from cprompt.cli.progress import ProgressBars
-from cprompt.data.image_set import Dataset
+from cprompt.cli.arguments import PLUGINS, SETTINGS, TRACK, parse_settings
 from cprompt.errors import ConfigError
-from cprompt.report import tables as render
-from cprompt.research import cost
-from cprompt.research.config import BackboneConfig, RunConfig
-from cprompt.research.experiment import run
-from cprompt.research.recipes import benchmark_recipe
-from cprompt.research.record import FILE, load_record
-from cprompt.research.tables import (
-    PAPER_SEEDS,
-    Row,
-    Table,
-    TableSpec,
-    fill,
-    finder,
-    load_table,
-    only,
-    row_config,
-    run_folder,
-    table_names,
-)
-from cprompt.research.tracking import Tracking, make_trackers
+from cprompt.files import check_writable
+from cprompt.research.recipes import benchmark_recipe, is_table_file, recipe_names
 from cprompt.settings import suggest
-from cprompt.training.observers import Observers
-from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import FrozenViT
 
-TABLES = [*table_names(), "resources"]
+if TYPE_CHECKING:
+    from cprompt.data.image_set import Dataset
+    from cprompt.research.config import BackboneConfig, RunConfig
+    from cprompt.research.tables import Row, Table, TableSpec
+    from cprompt.vit.promptable import FrozenViT
+
+TABLES = [*recipe_names("tables"), "resources"]
 
 
 class Format(str, Enum):
@@ -50,49 +33,65 @@ class Format(str, Enum):
     csv = "csv"
 
 
-STOPPED = "stopped; the same command goes on from the last checkpoint"
-
-
-@app.command(
-    cls=TakesSettings,
-    epilog="Tables: " + ", ".join(TABLES) + ". Settings by dotted name "
-    "apply to every run: --execution.device cuda, --training.precision bf16.",
-)
 def table(
     context: typer.Context,
-    name: str = typer.Argument(help="A table of the paper; see below."),
-    data: list[str] = typer.Option(
-        [], help="Folder of the images; where a table has several datasets, DATASET=FOLDER."
+    name: str = typer.Argument(
+        help=f"A table of the paper ({', '.join(TABLES)}), or a YAML file with your own."
     ),
-    backbone: str | None = typer.Option(None, help="Another frozen model than the paper's."),
+    data: list[str] = typer.Option(
+        [], help="Folder of the images; for a table of several datasets, DATASET=FOLDER."
+    ),
+    backbone: str | None = typer.Option(None, help="Another backbone than the paper's."),
     weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
     benchmark: list[str] = typer.Option(
-        [], help="Only this one of the table's benchmarks; may be given several times."
+        [], help="Only this benchmark of the table; may be given several times."
     ),
-    seeds: str = typer.Option(
-        ",".join(map(str, PAPER_SEEDS)), help="Seeds of class order, initialisation and data."
+    seeds: str | None = typer.Option(
+        None,
+        show_default="1993,87,1013, the paper's",
+        help="Seeds of class order, initialisation and data.",
     ),
     small: bool = typer.Option(
         False, "--small", help="Drawn images and the embedded backbone: minutes on a CPU."
     ),
-    only_show: bool = typer.Option(False, "--only-show", help="Run nothing; show what there is."),
+    only_show: bool = typer.Option(
+        False, "--only-show", help="Run nothing; show the runs that exist."
+    ),
     runs: Path = typer.Option(Path("runs"), help="Folder that runs are kept in."),
     track: list[str] = TRACK,
     format: Format = typer.Option(Format.terminal, help="How to print the table."),
+    settings: list[str] = SETTINGS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
-    """Run what a table of the paper still needs, and print it with the paper's own numbers."""
-    if name not in TABLES:
+    """Run what a table still needs, and print it with the paper's own numbers.
+
+    Settings apply to every run: --execution.device cuda,
+    --training.precision bf16.
+    """
+    if name not in TABLES and not is_table_file(name):
         raise ConfigError(f"no table {name!r}{suggest(name, TABLES)}")
-    overrides = parse_settings(context.args)
+    overrides = parse_settings([*settings, *context.args])
+
+    from cprompt.research import cost
+    from cprompt.research.tables import (
+        PAPER_SEEDS,
+        fill,
+        finder,
+        load_table,
+        row_config,
+        run_folder,
+        select_benchmarks,
+    )
+
     if name == "resources":
         _print(cost.table(), format)
         return
-    spec = only(load_table(name), benchmark)
+    spec = select_benchmarks(load_table(name), benchmark)
     short = {"backbone.name": backbone, "backbone.weights": weights}
     overrides = {k: v for k, v in short.items() if v is not None} | overrides
-    numbers = _seeds(seeds)
+    numbers = list(PAPER_SEEDS) if seeds is None else _parse_seeds(seeds)
     if small and data:
-        raise ConfigError("--small draws its images; leave --data out")
+        raise ConfigError("--small draws its images and needs no --data", hint="leave --data out")
     roots = _roots(spec, data)
 
     def configured(row: Row, benchmark: str, seed: int) -> RunConfig:
@@ -114,12 +113,22 @@ def table(
 
 def _run_missing(configs: dict[Path, RunConfig], track: list[str]) -> None:
     """Run or resume what is not finished; backbones and datasets are loaded once."""
+    from cprompt.cli.progress import ProgressBars
+    from cprompt.research.experiment import run
+    from cprompt.research.record import FILE, load_record
+    from cprompt.research.tracking import Tracking, make_trackers
+    from cprompt.training.observers import Observers
+    from cprompt.vit.loading import load_backbone
+
     console = Console(stderr=True)
     missing = {
         folder: config
         for folder, config in configs.items()
         if not ((folder / FILE).exists() and load_record(folder).finished)
     }
+    for folder in missing:
+        check_writable(folder / FILE)
+    if_stopped = "stopped; the same command continues from the last checkpoint"
     backbones: dict[BackboneConfig, FrozenViT] = {}
     datasets: dict[str, Dataset] = {}
     for number, (folder, config) in enumerate(missing.items(), start=1):
@@ -133,7 +142,7 @@ def _run_missing(configs: dict[Path, RunConfig], track: list[str]) -> None:
         with (
             Tracking(make_trackers(track, folder), config) as tracking,
             ProgressBars(
-                label.replace("[", r"\["), console, lines=False, if_stopped=STOPPED
+                label.replace("[", r"\["), console, lines=False, if_stopped=if_stopped
             ) as bars,
         ):
             run(
@@ -146,15 +155,15 @@ def _run_missing(configs: dict[Path, RunConfig], track: list[str]) -> None:
             )
 
 
-def _seeds(text: str) -> list[int]:
+def _parse_seeds(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigError(f"--seeds {text!r}: expected whole numbers, such as 1993,87") from None
+        raise ConfigError(f"--seeds {text!r} is not whole numbers, such as 1993,87") from None
 
 
 def _roots(spec: TableSpec, data: list[str]) -> dict[str, str]:
-    """Where each benchmark's images are, from FOLDER or DATASET=FOLDER."""
+    """The folder of each benchmark's images, from FOLDER or DATASET=FOLDER."""
     dataset_of = {b: str(benchmark_recipe(b)["data"]["dataset"]) for b in spec.benchmarks}
     given: dict[str, str] = {}
     for entry in data:
@@ -165,13 +174,16 @@ def _roots(spec: TableSpec, data: list[str]) -> dict[str, str]:
             given[next(iter(dataset_of.values()))] = entry
         else:
             raise ConfigError(
-                f"--data {entry!r}: this table has several datasets; write DATASET=FOLDER with "
-                f"DATASET one of {', '.join(sorted(set(dataset_of.values())))}"
+                f"--data {entry!r} does not say which of the table's datasets it is",
+                hint="write DATASET=FOLDER with DATASET one of "
+                + ", ".join(sorted(set(dataset_of.values()))),
             )
     return {b: given[d] for b, d in dataset_of.items() if d in given}
 
 
 def _print(table: Table, format: Format) -> None:
+    from cprompt.report import tables as render
+
     if format is Format.terminal:
         console = Console()
         console.print(render.to_rich(table, console.width))

@@ -1,7 +1,8 @@
 """The paper's tables as lists of runs: what each row needs, and the numbers it shows.
 
-A table is a YAML file in recipes/tables. Rows name a method, a flavour and settings; runs are
-found by their settings, so a run that two tables need is made once.
+A table is a YAML file in recipes/tables, or one of your own in the same form. Rows name a method,
+a flavour and settings; runs are found by their settings, so a run that two tables need is made
+once.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from cprompt.errors import ConfigError
 from cprompt.methods.registry import method_class
 from cprompt.research.config import RunConfig, flatten, merge, nest, resolve, what_counts
 from cprompt.research.metrics import mean_std
-from cprompt.research.recipes import read_recipe, recipe_names
+from cprompt.research.recipes import is_table_file, read_recipe, recipe_names
 from cprompt.research.record import FILE, Record, load_record
+from cprompt.research.table_file import read_table_file
 from cprompt.settings import suggest
 
 PAPER_SEEDS = (1993, 87, 1013)
@@ -41,7 +43,7 @@ class TableSpec:
 
     name: str
     title: str
-    paper: str
+    paper: str | None
     benchmarks: tuple[str, ...]
     columns: Mapping[str, str]
     rows: tuple[Row, ...]
@@ -73,10 +75,18 @@ def table_names() -> list[str]:
 
 
 def load_table(name: str) -> TableSpec:
-    """The table of that name."""
+    """The paper's table of that name, or the one in a YAML file, such as mine.yaml."""
+    if is_table_file(name):
+        file = Path(name)
+        spec = _spec(file.stem, read_table_file(file))
+        _check_runs(spec, file)
+        return spec
     if name not in table_names():
         raise ConfigError(f"no table {name!r}{suggest(name, table_names())}")
-    about = read_recipe("tables", name)
+    return _spec(name, read_recipe("tables", name))
+
+
+def _spec(name: str, about: Mapping[str, Any]) -> TableSpec:
     rows = tuple(
         Row(
             label=row["label"],
@@ -89,11 +99,30 @@ def load_table(name: str) -> TableSpec:
         for row in about["rows"]
     )
     return TableSpec(
-        name, about["title"], about["paper"], tuple(about["benchmarks"]), about["columns"], rows
+        name,
+        about["title"],
+        about.get("paper"),
+        tuple(about["benchmarks"]),
+        about["columns"],
+        rows,
     )
 
 
-def only(spec: TableSpec, benchmarks: Sequence[str]) -> TableSpec:
+def _check_runs(spec: TableSpec, file: Path) -> None:
+    """Refuse a row whose method, flavour or settings do not exist, by the file and the row."""
+    for row in spec.rows:
+        for benchmark in spec.benchmarks:
+            try:
+                row_config(row, benchmark, seed=0)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"row {row.label!r} on {benchmark}: {error.message}",
+                    hint=error.hint,
+                    file=file,
+                ) from error
+
+
+def select_benchmarks(spec: TableSpec, benchmarks: Sequence[str]) -> TableSpec:
     """The part of a table about these benchmarks, in the table's order; all of it for none."""
     for name in benchmarks:
         if name not in spec.benchmarks:
@@ -134,6 +163,10 @@ def row_config(
 
 def _small(method: str, benchmark: str) -> dict[str, Any]:
     about = read_recipe(".", "small")
+    if benchmark not in about["benchmarks"]:
+        raise ConfigError(
+            f"benchmark {benchmark!r} has no small stand-in", hint="leave --small out"
+        )
     in_place = merge(about["common"], about["benchmarks"][benchmark])
     return merge(in_place, about["methods"].get(method, {}))
 
@@ -185,8 +218,12 @@ def fill(
         f"backbone {', '.join(sorted(backbones)) or 'not run'}"
         + (f"; flavours: {', '.join(sorted(flavours))}" if flavours else "")
         + ".",
-        f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, augreg_in21k_ft_in1k).",
     ]
+    if spec.paper:
+        notes.append(
+            f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, "
+            "augreg_in21k_ft_in1k)."
+        )
     if changed := _told(overrides or {}):
         notes.insert(1, f"Ours with {changed} in place of the benchmark's own.")
     if finished < wanted:

@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 from cprompt.errors import ConfigError
-from cprompt.methods.registry import method_class
 from cprompt.settings import suggest
 
 
@@ -36,6 +35,8 @@ def method_recipe(method: str, flavour: str | None = None) -> tuple[str | None, 
 
     Without `flavour` it is the method's default one; (None, {}) for a method without a recipe.
     """
+    from cprompt.methods.registry import method_class  # so that names alone cost nothing
+
     method_class(method)
     known = flavours(method)
     if flavour is not None and flavour not in known:
@@ -56,6 +57,11 @@ def recipe_names(kind: str) -> list[str]:
     """Names of the recipes of a kind: benchmarks, methods or tables."""
     folder = resources.files(__name__) / kind
     return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
+
+
+def is_table_file(name: str) -> bool:
+    """Whether a table's name is the path of a YAML file, not the name of one of the paper's."""
+    return name.endswith((".yaml", ".yml"))
 
 
 def read_recipe(kind: str, name: str) -> dict[str, Any]:

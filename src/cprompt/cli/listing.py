@@ -7,22 +7,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-import timm
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.cli import app
-from cprompt.data.registry import DATASETS
-from cprompt.methods.registry import METHODS
-from cprompt.research.config import PARTS, flatten
-from cprompt.research.recipes import benchmark_recipe, benchmarks, flavours, method_recipe
-from cprompt.vit.embedded import EMBEDDED
-from cprompt.vit.loading import PAPER_BACKBONE
+from cprompt.cli.arguments import PLUGINS
 
 SUGGESTED = (
-    PAPER_BACKBONE,
     "vit_base_patch16_224.orig_in21k",
     "vit_base_patch16_224.augreg_in21k",
     "vit_small_patch16_224.augreg_in21k_ft_in1k",
@@ -32,16 +24,21 @@ SUGGESTED = (
     "vit_small_patch14_dinov2.lvd142m",
     "vit_small_patch14_reg4_dinov2.lvd142m",
 )
+"""Backbones to try beside the paper's."""
 
 
 def _methods() -> Table:
+    from cprompt.methods.registry import METHODS
+
     table = _table("method", "what it is")
-    for name, cls in sorted(METHODS.items()):
-        table.add_row(name, _first_sentence(cls))
+    for name in METHODS:
+        table.add_row(name, escape(METHODS.info(name).summary))
     return table
 
 
 def _benchmarks() -> Table:
+    from cprompt.research.recipes import benchmark_recipe, benchmarks
+
     table = _table("benchmark", "what it is", "dataset")
     for name in benchmarks():
         recipe = benchmark_recipe(name)
@@ -50,6 +47,8 @@ def _benchmarks() -> Table:
 
 
 def _datasets() -> Table:
+    from cprompt.data.registry import DATASETS
+
     table = _table("dataset", "what it is", "expected layout")
     for name, info in DATASETS.items():
         table.add_row(name, info.summary, info.layout)
@@ -57,6 +56,10 @@ def _datasets() -> Table:
 
 
 def _recipes() -> Table:
+    from cprompt.methods.registry import METHODS
+    from cprompt.research.config import flatten
+    from cprompt.research.recipes import flavours, method_recipe
+
     table = _table("benchmark", "method", "flavour", "what the recipe sets")
     for method in sorted(METHODS):
         for name in flavours(method) or [""]:
@@ -69,19 +72,26 @@ def _recipes() -> Table:
 
 
 def _backbones() -> Table:
+    import timm
+
+    from cprompt.vit.embedded import EMBEDDED
+    from cprompt.vit.loading import PAPER_BACKBONE
+
     table = _table("backbone", "weights")
     for name, asset in EMBEDDED.items():
         table.add_row(name, f"embedded: {asset.summary}")
-    for name in SUGGESTED:
+    for name in (PAPER_BACKBONE, *SUGGESTED):
         if timm.is_model(name.partition(".")[0]):
-            note = "timm, the paper's" if name == PAPER_BACKBONE else "timm"
-            table.add_row(name, note)
+            table.add_row(name, "timm, the paper's" if name == PAPER_BACKBONE else "timm")
     table.add_row("any other timm ViT with a class token", "timm by tag, or --weights FILE")
     table.add_row("auto", "the paper's if its weights are on this machine, else the embedded one")
     return table
 
 
 def _settings() -> Table:
+    from cprompt.methods.registry import METHODS
+    from cprompt.research.config import PARTS
+
     table = _table("setting", "default", "meaning")
     for part, config in PARTS.items():
         _add_settings(table, part, config)
@@ -113,8 +123,9 @@ TABLES: dict[Kind, Callable[[], Table]] = {
 }
 
 
-@app.command("list")
-def list_(kind: Kind = typer.Argument(help="What to list.")) -> None:
+def list_names(
+    kind: Kind = typer.Argument(help="What to list."), plugins: list[str] = PLUGINS
+) -> None:
     """List methods, benchmarks, datasets, recipes, backbones or settings."""
     Console().print(TABLES[kind]())
 
@@ -131,7 +142,3 @@ def _add_settings(table: Table, part: str, config: Any) -> None:
         default = getattr(config(), field.name)
         shown = "" if default is None else str(default)
         table.add_row(f"{part}.{field.name}", escape(shown), escape(field.metadata.get("help", "")))
-
-
-def _first_sentence(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]

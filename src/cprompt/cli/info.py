@@ -1,4 +1,4 @@
-"""`cprompt info` and `cprompt undo`: a model's past."""
+"""`cprompt info`: what a model has learnt."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cprompt.classifier import model_folder
-from cprompt.cli import app
+from cprompt.cli.arguments import MODEL
+from cprompt.cli.output import say
 from cprompt.errors import some
 
 
-@app.command()
 def info(
-    model: Path = typer.Argument(help="A model folder, made by `cprompt learn`."),
-    as_json: bool = typer.Option(False, "--json", help="What model.json says."),
+    model: Path = MODEL,
+    as_json: bool = typer.Option(False, "--json", help="The content of model.json."),
 ) -> None:
-    """What a model has learnt, when, from how many photos, and on which backbone."""
+    """Show what a model has learnt, when, from how many photos, and on which backbone."""
+    from cprompt.classifier import model_folder
+
     about = model_folder.read_about(model)
     if as_json:
         print(json.dumps(about, indent=2, ensure_ascii=False))
@@ -40,27 +41,12 @@ def info(
         )
     console.print(table)
     backbone, last = about["backbone"], about["history"][-1]
-    for line in (
+    say(
         f"{len(about['classes'])} classes; {about['method']['name']} on {backbone['name']} "
         f"({backbone['weights']}, {backbone['fingerprint'][:12]})",
         f"called unknown under {100 * last['threshold']:.0f} %"
         if last["threshold"]
         else "never called unknown",
         f"{model_folder.size(model) / 2**20:.1f} MiB in {model}, version {about['generation']}",
-    ):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-@app.command()
-def undo(model: Path = typer.Argument(help="A model folder, made by `cprompt learn`.")) -> None:
-    """Go back to before the last batch; also a way out where the last version is damaged."""
-    with model_folder.writing(model):
-        model_folder.undo(model)
-    about = model_folder.read_about(model)
-    Console().print(
-        f"{model} is back to batch {about['history'][-1]['number']}, "
-        f"{len(about['classes'])} classes",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        console=console,
     )

@@ -1,0 +1,70 @@
+"""`cprompt doctor`: what it counts, what it names, and its exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.common import Main, ok
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two classes of eight different images, in a folder whose name looks like markup."""
+    root = tmp_path / "my [red] photos"
+    rng = np.random.default_rng(0)
+    for name in ("[red]", "b"):
+        (root / name).mkdir(parents=True)
+        for i in range(8):
+            pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i}.png")
+    return root
+
+
+def test_doctor_counts_a_healthy_folder_and_succeeds(folder: Path) -> None:
+    printed = ok("doctor", "folder", folder, "--data.options.test_fraction", "0.25")
+    assert "my [red] photos: 12 train, 4 test images, 2 classes\n" in printed
+    assert "train images per class: 6 to 6, median 6\n" in printed
+    assert "nothing wrong found" in printed
+
+
+def test_doctor_names_a_broken_image_and_ends_with_1(folder: Path, main: Main) -> None:
+    (folder / "[red]" / "3.png").write_bytes(b"")
+    code, out, err = main("doctor", "folder", folder)
+    assert (code, err) == (1, "")
+    assert "error: 1 images cannot be read\n" in out
+    assert f"    {folder / '[red]' / '3.png'}: is empty (0 bytes)\n" in out
+    assert "  remedy: re-copy or delete" in out
+    assert "nothing wrong" not in out
+
+
+def test_doctor_names_ten_files_or_all(folder: Path, main: Main) -> None:
+    for i in range(8):
+        for name in ("[red]", "b"):
+            whole = (folder / name / f"{i}.png").read_bytes()
+            (folder / name / f"{i}.png").write_bytes(whole[:40])
+    _, some, _ = main("doctor", "folder", folder)
+    _, every, _ = main("doctor", "folder", folder, "--all")
+    assert (some.count(".png"), every.count(".png")) == (10, 16)
+    assert "and 6 more; --all names them" in some
+    assert "more; --all" not in every
+
+
+def test_doctor_says_what_is_wrong_with_a_folder_that_is_not_there(main: Main) -> None:
+    code, out, err = main("doctor", "folder", "nowhere")
+    assert (code, err) == (1, "")
+    assert "error: " in out
+    assert "nowhere" in out
+
+
+def test_doctor_takes_options_of_the_dataset_only(main: Main) -> None:
+    message = main.error("doctor", "shapes", "--training.lr", "1")
+    assert "'training.lr'" in message
+    assert "--data.options.NAME" in message
+    assert main.error("doctor", "shape").startswith("no dataset 'shape'; there are shapes, ")
+    assert main.error("doctor", "shapes", "--data.options.sise", "1").startswith(
+        "dataset 'shapes' has no option 'sise'; it has classes, "
+    )

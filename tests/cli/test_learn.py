@@ -1,0 +1,61 @@
+"""`cprompt learn`: a new model, another batch, and what a model keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cprompt.errors import ConfigError, ModelError
+from tests.cli.common import QUICK, Main, ok
+
+
+def test_a_batch_is_counted_and_its_classes_named(photos: Path, tmp_path: Path) -> None:
+    settings = ["--method.length", "3", "--seed", "4", "--accept", "0.9"]
+    told = ok("learn", *settings, tmp_path / "model", photos / "january", *QUICK)
+    names = sorted(p.name for p in (photos / "january").iterdir())
+    assert "batch 1: learnt 18 photos of 3 classes in " in told
+    assert all(repr(name) in told for name in names)
+    about = json.loads(ok("info", tmp_path / "model", "--json"))
+    assert sorted(each["name"] for each in about["classes"]) == names
+    assert about["method"]["settings"]["length"] == 3
+    again = ok("learn", tmp_path / "model", photos / "january", "--weights", "random:0")
+    assert "batch 2: learnt 18 photos of 3 classes" in again
+    assert "; again: " in again
+
+
+def test_a_model_keeps_the_settings_it_began_with(model: Path, photos: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'method', 'training\.lr'") as error:
+        ok("learn", model, photos / "january", "--method", "l2p", "--training.lr", "1")
+    assert error.value.file == str(model)
+
+
+def test_only_settings_of_the_method_and_of_training_are_taken(
+    photos: Path, main: Main, tmp_path: Path
+) -> None:
+    message = main.error("learn", tmp_path / "m", photos / "january", "--stream.tasks", "2")
+    assert "'stream.tasks'" in message
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_model_folder_that_cannot_be_made_is_refused_before_learning(
+    photos: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelError, match="cannot be written"):
+        ok("learn", tmp_path / "file" / "model", photos / "january", *QUICK)
+
+
+def test_an_interrupted_batch_leaves_the_model_as_it_was(
+    model: Path, photos: Path, main: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    before = ok("info", model, "--json")
+    monkeypatch.setattr("cprompt.ContinualClassifier.learn", interrupted)
+    code, out, _ = main("learn", model, photos / "january", "--weights", "random:0")
+    assert code == 130
+    assert "stopped" in out
+    assert ok("info", model, "--json") == before

@@ -1,0 +1,65 @@
+"""`cprompt show`: a run from its record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cprompt.research.record import Record
+from tests.cli.common import Main, ok, squeezed
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows"),
+    [
+        ("selected", ["1 80.0 80.0", "2 70.0 80.0 73.3", "3 50.0 60.0 33.3 50.0"]),
+        ("given", ["1 100.0 100.0", "2 90.0 100.0 93.3", "3 70.0 80.0 66.7 72.2"]),
+        ("first", ["1 30.0 30.0", "2 40.0 40.0 40.0", "3 30.0 20.0 33.3 27.8"]),
+    ],
+)
+def test_show_prints_the_settings_the_matrix_of_a_mode_and_the_metrics(
+    tmp_path: Path, hand_record: Record, mode: str, rows: list[str]
+) -> None:
+    hand_record.save(tmp_path)
+    for place in (tmp_path, tmp_path / "record.json"):
+        printed = ok("show", str(place), "--mode", mode)
+        assert printed.startswith(
+            "cprompt on shapes (shapes), finished: 3 of 3 tasks, 5 classes\n"
+            "backbone test_vit (random:0, 0123456789ab)\n"
+            "seeds: order 1993, init 1, data 1\n"
+            "time: training 61 s, evaluation 3 s\n"
+            "on cprompt 0, torch 2, cpu abacus, cpu_count 2\n"
+        )
+        lines = [squeezed(line).strip() for line in printed.splitlines()]
+        start = lines.index("after task on 1 on 2 on 3 all seen") + 1
+        assert lines[start : start + 3] == rows
+        assert "Last-acc 50.00" in lines
+
+
+def test_show_says_selected_unless_told(a_run: tuple[Path, str]) -> None:
+    folder, _ = a_run
+    assert ok("show", str(folder)) == ok("show", str(folder), "--mode", "selected")
+
+
+def test_show_refuses_a_mode_that_was_not_measured(a_run: tuple[Path, str], main: Main) -> None:
+    code, _, err = main("show", str(a_run[0]), "--mode", "oracle")
+    assert code == 2
+    assert "'oracle' was not measured; this record has selected, given, first" in err
+    assert "Traceback" not in err
+
+
+def test_show_of_a_run_just_begun_prints_what_there_is(tmp_path: Path, hand_record: Record) -> None:
+    hand_record.rows = []
+    hand_record.save(tmp_path)
+    printed = ok("show", str(tmp_path))
+    assert "under way: 0 of 3 tasks, 5 classes" in printed
+    assert "Accuracy" not in printed
+
+
+def test_a_dataset_that_looks_like_markup_is_printed_as_it_is(
+    tmp_path: Path, hand_record: Record
+) -> None:
+    hand_record.dataset = "my [/b] photos"
+    hand_record.save(tmp_path)
+    assert "cprompt on shapes (my [/b] photos), finished" in ok("show", tmp_path)
