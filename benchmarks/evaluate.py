@@ -49,7 +49,7 @@ from cprompt.research.config import ExecutionConfig
 from cprompt.research.evaluation import (
     EvaluationConfig,
     Evaluator,
-    Row,
+    TaskCounts,
     matrix_of,
     selection_accuracy,
 )
@@ -103,7 +103,7 @@ class Bench:
         settings = {"length": self.length, "prompt_init": "fresh"}
         method = create_method("cprompt", self.backbone, settings)
         ours = self._evaluator(method, stream)
-        rows: list[Row] = []
+        rows: list[TaskCounts] = []
         seconds = scratch_seconds = 0.0
         scratch_passes = {"query": 0, "prompted": 0}
         differing = 0
@@ -174,7 +174,7 @@ class Bench:
         return F.normalize(sums, dim=1)
 
 
-def _timed(evaluator: Evaluator) -> tuple[Row, float]:
+def _timed(evaluator: Evaluator) -> tuple[TaskCounts, float]:
     start = time.perf_counter()
     row = evaluator.evaluate()
     return row, time.perf_counter() - start

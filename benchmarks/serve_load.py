@@ -64,9 +64,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if given.quick:
         given.clients, given.seconds = min(given.clients, 20), min(given.seconds, 5.0)
     device = pick_device(given.device)
+    hardware = common.hardware(device)
+    out = common.output("serve_load", hardware, given.out)
     with tempfile.TemporaryDirectory() as folder:
         result = measure(Path(folder), str(device), given.clients, given.seconds, for_service)
-    hardware = common.hardware(device)
     latency, statuses = result["latency_seconds"], result["statuses"]
     rows = [
         {
@@ -81,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
     ]
     common.show(f"cprompt serve while it learns, {given.seconds:g} s", rows, hardware)
-    common.save("serve_load", hardware, result, given.out)
+    common.save("serve_load", hardware, result, out)
     faults = [status for status in statuses if status not in ("200", "503")]
     if result["wrong"] or faults or result["jobs_done"] < result["jobs"]:
         raise SystemExit(
@@ -103,7 +104,7 @@ def measure(
     first = ContinualClassifier(device=device)
     first.learn([(p, name) for name in names[:KNOWN] for p in photos[name][:PER_CLASS]])
     first.save(model)
-    expected = {first.model: right_answers(first, asked)}
+    expected = {first.model_id: right_answers(first, asked)}
     lessons = [zipped(name, photos[name][:PER_CLASS]) for name in names[KNOWN:]]
     with serving(model, device, for_service) as url:
         where = urlsplit(url)
@@ -275,7 +276,7 @@ async def teach(
             job = json.loads((await exchange(reader, writer, request.encode()))[1])
         jobs.append(job)
         learnt = await asyncio.to_thread(ContinualClassifier.load, model, device="cpu")
-        expected[learnt.model] = await asyncio.to_thread(right_answers, learnt, asked)
+        expected[learnt.model_id] = await asyncio.to_thread(right_answers, learnt, asked)
     writer.close()
     return jobs
 

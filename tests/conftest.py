@@ -10,7 +10,7 @@ import torch
 
 from cprompt.methods.registry import METHODS, MethodRegistry
 from cprompt.research.config import resolve
-from cprompt.research.evaluation import Row
+from cprompt.research.evaluation import TaskCounts
 from cprompt.research.record import Record
 from cprompt.research.stream import TaskStream
 from cprompt.vit.loading import load_backbone
@@ -78,14 +78,16 @@ def hand_record() -> Record:
         images={"train": 50, "test": 18},
         parameters={"learnt": 1000, "backbone": 100000},
         rows=[
-            Row([4, 6], {"selected": [3, 5], "given": [4, 6], "first": [1, 2]}, None, [[10]]),
-            Row(
+            TaskCounts(
+                [4, 6], {"selected": [3, 5], "given": [4, 6], "first": [1, 2]}, None, [[10]]
+            ),
+            TaskCounts(
                 [4, 6, 5],
                 {"selected": [2, 5, 4], "given": [3, 6, 5], "first": [1, 3, 2]},
                 None,
                 [[7, 3], [1, 4]],
             ),
-            Row(
+            TaskCounts(
                 [4, 6, 5, 1, 2],
                 {"selected": [1, 4, 3, 1, 0], "given": [2, 5, 4, 1, 1], "first": [0, 3, 1, 0, 1]},
                 [2, 5, 4, 1, 1],

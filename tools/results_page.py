@@ -25,7 +25,7 @@ from cprompt.research.record import FILE, Record, load_record
 from cprompt.research.tables import (
     PAPER_SEEDS,
     Cell,
-    Row,
+    TableRow,
     TableSpec,
     fill,
     load_table,
@@ -199,7 +199,7 @@ def spec_of(shown: Shown) -> TableSpec:
 
 
 def run_of(
-    row: Row, benchmark: str, seed: int, settings: Mapping[str, Any] = SETTINGS
+    row: TableRow, benchmark: str, seed: int, settings: Mapping[str, Any] = SETTINGS
 ) -> Record | None:
     return find_finished(row_config(row, benchmark, seed, overrides=settings))
 
@@ -232,7 +232,7 @@ def show(shown: Shown) -> str:
 
 
 def value(
-    row: Row, benchmark: str, metric: str, settings: Mapping[str, Any] = SETTINGS
+    row: TableRow, benchmark: str, metric: str, settings: Mapping[str, Any] = SETTINGS
 ) -> float | None:
     record = run_of(row, benchmark, ORDER, settings)
     if record is None:
@@ -240,7 +240,7 @@ def value(
     return record.summary()[metric if row.mode == "selected" else f"{metric}_{row.mode}"]
 
 
-def printed(row: Row, benchmark: str, spec: TableSpec, metric: str) -> float:
+def printed(row: TableRow, benchmark: str, spec: TableSpec, metric: str) -> float:
     """The paper's number, without its ±."""
     cell = row.paper[benchmark][list(spec.columns).index(metric)]
     return float(str(cell).partition("±")[0])
@@ -374,7 +374,7 @@ def coda_with_kaiming_heads() -> float:
     return found
 
 
-def row_for(method: str, benchmark: str) -> Row:
+def row_for(method: str, benchmark: str) -> TableRow:
     return next(row for row in load_table(benchmark).rows if row.method == method)
 
 

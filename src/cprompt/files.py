@@ -28,7 +28,9 @@ def write_bytes(path: Path, data: bytes) -> None:
         with suppress(OSError):
             part.unlink()
         raise CheckpointError(
-            f"{path} cannot be written ({error.strerror}); make room or choose another folder"
+            f"cannot be written ({error.strerror})",
+            file=path,
+            hint="make room or choose another folder",
         ) from error
 
 
@@ -62,9 +64,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist") from None
+        raise CheckpointError("does not exist", file=path) from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not readable JSON: {error}") from error
+        raise CheckpointError(f"is not readable JSON: {error}", file=path) from error
 
 
 def with_prefix(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:

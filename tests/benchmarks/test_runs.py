@@ -19,7 +19,7 @@ from benchmarks import common, epoch, evaluate, many_classes, memory, predict, t
 from benchmarks.images import draw_dataset, draw_jpegs
 from benchmarks.work import Pass, Work
 from cprompt.files import read_json
-from cprompt.research.evaluation import Evaluator, Row
+from cprompt.research.evaluation import Evaluator, TaskCounts
 from cprompt.research.record import Record
 
 SIZES = {"image-size": 32, "batch": 2, "tasks": 2, "classes": 3, "length": 2}
@@ -151,7 +151,7 @@ def test_other_answers_than_from_scratch_are_a_failure(
     answer = Evaluator.evaluate
     calls = itertools.count()
 
-    def third_call_differs(self: Evaluator) -> Row:
+    def third_call_differs(self: Evaluator) -> TaskCounts:
         row = answer(self)
         return dataclasses.replace(row, top_k=[99]) if next(calls) == 2 else row
 

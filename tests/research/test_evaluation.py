@@ -24,8 +24,8 @@ from cprompt.research.evaluation import (
     EvaluationConfig,
     Evaluator,
     Mode,
-    Row,
     RowStore,
+    TaskCounts,
     matrix_of,
     selection_accuracy,
     usable_modes,
@@ -125,12 +125,12 @@ def _opened(images: ImageSet) -> DecodedImages:
 
 def evaluate(
     method: Method, test: BatchLoader, stream: TaskStream, config: EvaluationConfig
-) -> Row:
+) -> TaskCounts:
     """From scratch."""
     return Evaluator(method, test, stream, config, CPU).evaluate()
 
 
-def counted(method: Stub, position: Any, modes: Sequence[Mode], k: int) -> Row:
+def counted(method: Stub, position: Any, modes: Sequence[Mode], k: int) -> TaskCounts:
     """What `evaluate` should say, by going through the images."""
     classes, tasks = method.n_classes, method.n_tasks
     task_of = [task for task, size in enumerate(method.task_sizes) for _ in range(size)]
@@ -149,7 +149,7 @@ def counted(method: Stub, position: Any, modes: Sequence[Mode], k: int) -> Row:
             correct[mode][target] += better == 0
             if mode == "selected":
                 top_k[target] += better < k
-    return Row(
+    return TaskCounts(
         count,
         correct,
         top_k if classes > k else None,
@@ -333,7 +333,7 @@ def test_cprompt_is_counted_as_one_image_at_a_time_answers(
             for mode, logits in answers.items():
                 correct[mode][target] += int(logits.argmax()) == target
             top[target] += target in answers["selected"][0].argsort(descending=True)[:2].tolist()
-    assert row == Row(count, correct, top, picks)
+    assert row == TaskCounts(count, correct, top, picks)
     assert 0 < sum(picks[i][i] for i in range(3)) < 18  # some picked right, some wrong
     assert len({tuple(c) for c in correct.values()}) == 3
 
@@ -343,7 +343,7 @@ def test_all_modes_at_once_equal_each_by_itself(
 ) -> None:
     images, stream = drawn
 
-    def row(*modes: Mode) -> Row:
+    def row(*modes: Mode) -> TaskCounts:
         test = batches(images, stream, 5)
         return evaluate(cprompt, test, stream, EvaluationConfig(modes))
 
@@ -421,4 +421,4 @@ def test_selection_accuracy_weighs_every_image_the_same(hand_record: Record) -> 
 
 def test_a_row_survives_being_written_down(hand_record: Record) -> None:
     for row in hand_record.rows:
-        assert Row.from_dict(row.to_dict()) == row
+        assert TaskCounts.from_dict(row.to_dict()) == row

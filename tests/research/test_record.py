@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cprompt.errors import CheckpointError
-from cprompt.research.evaluation import Row
+from cprompt.research.evaluation import TaskCounts
 from cprompt.research.record import FILE, Record, environment, load_record
 
 
@@ -61,7 +61,8 @@ def test_what_is_undefined_is_left_out(hand_record: Record) -> None:
 
 def test_a_method_without_prompts_of_tasks_has_no_selection_accuracy(hand_record: Record) -> None:
     hand_record.rows = [
-        Row(r.count, {"selected": r.correct["selected"]}, None, None) for r in hand_record.rows
+        TaskCounts(r.count, {"selected": r.correct["selected"]}, None, None)
+        for r in hand_record.rows
     ]
     left = hand_record.summary()
     assert left["last_accuracy"] == 50.0

@@ -18,7 +18,7 @@ from cprompt.research.record import Record
 from cprompt.research.tables import (
     PAPER_SEEDS,
     Cell,
-    Row,
+    TableRow,
     TableSpec,
     fill,
     load_table,
@@ -228,7 +228,7 @@ def test_an_unknown_table_gets_a_suggestion() -> None:
 # --- the runs behind a row ----------------------------------------------------------------------
 
 
-def every_row() -> list[tuple[str, Row, str]]:
+def every_row() -> list[tuple[str, TableRow, str]]:
     specs = [load_table(name) for name in table_names()]
     return [(s.name, row, benchmark) for s in specs for row in s.rows for benchmark in s.benchmarks]
 
@@ -334,7 +334,7 @@ def test_rows_with_different_settings_are_different_runs(small: bool) -> None:
     assert all(len(rows) == 1 for rows in asked.values())
 
 
-def row_of(table: str, label: str) -> Row:
+def row_of(table: str, label: str) -> TableRow:
     (row,) = [row for row in load_table(table).rows if row.label == label]
     return row
 
@@ -403,7 +403,7 @@ def test_settings_given_beside_win_over_those_of_the_row_and_of_small() -> None:
 
 
 def spec_of(
-    *rows: Row,
+    *rows: TableRow,
     benchmarks: Sequence[str] = ("cars10",),
     metrics: Sequence[str] = (LAST, AVERAGE),
 ) -> TableSpec:
@@ -412,8 +412,8 @@ def spec_of(
     return TableSpec("t", "A title", "Table 0", tuple(benchmarks), columns, rows)
 
 
-def cprompt_row(mode: str = "selected", **paper: list[Any]) -> Row:
-    return Row("CPrompt", "cprompt", None, mode, {}, paper)
+def cprompt_row(mode: str = "selected", **paper: list[Any]) -> TableRow:
+    return TableRow("CPrompt", "cprompt", None, mode, {}, paper)
 
 
 def test_cells_are_mean_and_sample_std_over_the_seeds(hand_record: Record) -> None:
@@ -502,8 +502,8 @@ def test_headings_name_the_benchmark_where_there_are_several() -> None:
 
 
 def test_notes_say_what_the_numbers_stand_for(hand_record: Record) -> None:
-    rows = [cprompt_row(), Row("L2P", "l2p", "official", "selected", {}, {})]
-    rows.append(Row("SLCA", "slca", None, "selected", {}, {}))
+    rows = [cprompt_row(), TableRow("L2P", "l2p", "official", "selected", {}, {})]
+    rows.append(TableRow("SLCA", "slca", None, "selected", {}, {}))
     table = fill(spec_of(*rows), [5, 6], lambda config: hand_record)
     assert table.title == "A title"
     assert table.notes == (

@@ -35,6 +35,7 @@ _OURS = re.compile(r"(model|model-\d{6}|learnt-\d{6})\.(json|safetensors)(\.part
 _TENSORS = re.compile(r"learnt-\d{6}\.safetensors")
 _TRIES = 20
 _RESTORE = "restore the folder from a copy, or go back with `cprompt undo`"
+_UNCHANGED = "the model is as it was"
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,15 @@ def writing(folder: str | Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ModelError(
-            f"another process is changing {folder}; wait until it is done, or work on a copy"
+            "another process is changing the model",
+            file=folder,
+            hint="wait until it is done, or work on a copy",
         ) from None
     except OSError as error:
         raise ModelError(
-            f"{folder} cannot be written to ({error.strerror or error}); "
-            "check the path and its permissions, or make room"
+            f"cannot be written to ({error.strerror or error})",
+            file=folder,
+            hint="check the path and its permissions, or make room",
         ) from error
     try:
         yield
@@ -102,7 +106,7 @@ def read(folder: str | Path) -> Stored:
         except ModelError:
             if _bytes(path) == content:
                 raise
-    raise ModelError(f"{folder} keeps changing while it is read; try again")
+    raise ModelError("keeps changing while it is read", file=folder, hint="try again")
 
 
 def write(
@@ -130,8 +134,9 @@ def write(
                 return undo(path)
             if now["model"] not in replaces:
                 raise ModelError(
-                    f"{folder} holds another model than the one that was loaded, or has learnt "
-                    "more since; load it and learn again, or save to another folder"
+                    "holds another model than the one that was loaded, or has learnt more since",
+                    file=folder,
+                    hint="load it and learn again, or save to another folder",
                 )
             generation = int(now["generation"]) + 1
         else:
@@ -153,7 +158,7 @@ def write(
             write_bytes(path / FILE, _text(whole))
             _sync(path)
         except CheckpointError as error:
-            raise ModelError(f"{error}; the model is as it was") from error
+            raise ModelError(error.message, file=error.file, hint=_UNCHANGED) from error
         finally:
             _sweep(path)
         return generation
@@ -174,15 +179,16 @@ def undo(folder: str | Path) -> int:
                 raise
         if before is None:
             raise ModelError(
-                f"{folder} keeps no version from before the last batch: it holds the first one, "
-                "or was taken back already"
+                "keeps no version from before the last batch: it holds the first one, or was "
+                "taken back already",
+                file=folder,
             )
         _tensors(path, before)
         try:
             write_bytes(path / FILE, _bytes(path / _older(before["generation"])))
             _sync(path)
         except CheckpointError as error:
-            raise ModelError(f"{error}; the model is as it was") from error
+            raise ModelError(error.message, file=error.file, hint=_UNCHANGED) from error
         finally:
             _sweep(path)
         return int(before["generation"])
@@ -207,16 +213,19 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
     about = _anything(content)
     if not isinstance(about, dict) or (about.get("format") != FORMAT and not sealed):
         raise ModelError(
-            f"{path} describes no model of cprompt, or is damaged or cut short; {_RESTORE}"
+            "does not describe a model of cprompt, or is damaged or cut short",
+            file=path,
+            hint=_RESTORE,
         )
     if about.get("version") == VERSION and not sealed:
-        raise ModelError(f"{path} is damaged: it does not match its own hash; {_RESTORE}")
+        raise ModelError("is damaged: it does not match its own hash", file=path, hint=_RESTORE)
     if about.get("format") != FORMAT:
-        raise ModelError(f"{path} is of format {about.get('format')!r}; expected {FORMAT!r}")
+        raise ModelError(f"is of format {about.get('format')!r}; expected {FORMAT!r}", file=path)
     if about.get("version") != VERSION:
         raise ModelError(
-            f"{path} has format version {about.get('version')!r}; this cprompt reads version "
-            f"{VERSION}. Use the cprompt that wrote it, or a newer one"
+            f"has format version {about.get('version')!r}; this cprompt reads version {VERSION}",
+            file=path,
+            hint="use the cprompt that wrote it, or a newer one",
         )
     files = about.get("files")
     if not (
@@ -227,7 +236,7 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
         and isinstance(about.get("generation"), int)
         and isinstance(about.get("model"), str)
     ):
-        raise ModelError(f"{path} does not name its files as it should; {_RESTORE}")
+        raise ModelError("does not name its files as it should", file=path, hint=_RESTORE)
     return {name: value for name, value in about.items() if name != "sha256"}
 
 
@@ -244,14 +253,20 @@ def _tensors(folder: Path, about: Mapping[str, Any]) -> dict[str, Tensor]:
     data = _bytes(path)
     if len(data) != expected["bytes"]:
         raise ModelError(
-            f"{path} has {len(data)} bytes where {expected['bytes']} were written; {_RESTORE}"
+            f"has {len(data)} bytes where {expected['bytes']} were written",
+            file=path,
+            hint=_RESTORE,
         )
     if hashlib.sha256(data).hexdigest() != expected["sha256"]:
-        raise ModelError(f"{path} is damaged: it does not match its hash in {FILE}; {_RESTORE}")
+        raise ModelError(
+            f"is damaged: it does not match its hash in {FILE}", file=path, hint=_RESTORE
+        )
     try:
         return dict(load(data))
     except SafetensorError as error:
-        raise ModelError(f"{path} is no safetensors file ({error}); {_RESTORE}") from error
+        raise ModelError(
+            f"is not a safetensors file ({error})", file=path, hint=_RESTORE
+        ) from error
 
 
 def _bytes(path: Path) -> bytes:
@@ -259,10 +274,12 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         if path.name != FILE:
-            raise ModelError(f"{path} is missing; {_RESTORE}") from None
-        raise ModelError(f"there is no model in {path.parent}; `cprompt learn` makes one") from None
+            raise ModelError("is missing", file=path, hint=_RESTORE) from None
+        raise ModelError(
+            "holds no model", file=path.parent, hint="`cprompt learn` makes one"
+        ) from None
     except OSError as error:
-        raise ModelError(f"{path} cannot be read ({error.strerror or error})") from error
+        raise ModelError(f"cannot be read ({error.strerror or error})", file=path) from error
 
 
 # --- the folder ---------------------------------------------------------------------------------
@@ -292,7 +309,9 @@ def _check_nothing_else(folder: Path) -> None:
     others = [p.name for p in folder.iterdir() if p.name != LOCK and not _OURS.fullmatch(p.name)]
     if others:
         raise ModelError(
-            f"{folder} holds no model but other files ({sorted(others)[0]!r}); name a new folder"
+            f"holds other files and no model ({sorted(others)[0]!r})",
+            file=folder,
+            hint="name a new folder",
         )
 
 

@@ -18,7 +18,7 @@ from cprompt.settings import suggest
 if TYPE_CHECKING:
     from cprompt.data.image_set import Dataset
     from cprompt.research.config import BackboneConfig, RunConfig
-    from cprompt.research.tables import Row, Table, TableSpec
+    from cprompt.research.tables import Table, TableRow, TableSpec
     from cprompt.vit.promptable import FrozenViT
 
 TABLES = [*recipe_names("tables"), "resources"]
@@ -94,7 +94,7 @@ def table(
         raise ConfigError("--small draws its images and needs no --data", hint="leave --data out")
     roots = _roots(spec, data)
 
-    def configured(row: Row, benchmark: str, seed: int) -> RunConfig:
+    def configured(row: TableRow, benchmark: str, seed: int) -> RunConfig:
         root = {"data.root": roots[benchmark]} if roots.get(benchmark) else {}
         return row_config(row, benchmark, seed, small=small, overrides=root | overrides)
 

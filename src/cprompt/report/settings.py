@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from cprompt.errors import ConfigError
-from cprompt.research.config import config_from_dict, flatten, resolve, what_counts
+from cprompt.research.config import config_from_dict, deciding_settings, flatten, resolve
 from cprompt.research.record import Record
 
 METHOD = "method.name"
@@ -23,7 +23,7 @@ def settings_of(record: Record) -> dict[str, Any]:
     plain: Mapping[str, Any] = record.config
     with suppress(ConfigError):  # a method that is not installed, or settings renamed since
         plain = config_from_dict(plain).to_dict()
-    counts = {k: v for k, v in what_counts(plain).items() if k not in ("seeds", "stream")}
+    counts = {k: v for k, v in deciding_settings(plain).items() if k not in ("seeds", "stream")}
     flat = flatten(counts)
     flat.pop("backbone.weights", None)
     flat["stream.sizes"] = list(record.stream.sizes)
@@ -38,9 +38,9 @@ def recipe_settings_of(record: Record) -> dict[str, Any]:
     """
     method, flavour = method_of(record), record.config.get("flavour")
     with suppress(ConfigError):
-        return flatten(what_counts(resolve(benchmark_of(record), method, flavour).public()))
+        return flatten(deciding_settings(resolve(benchmark_of(record), method, flavour).public()))
     with suppress(ConfigError):
-        return flatten(what_counts(config_from_dict({"method": {"name": method}}).to_dict()))
+        return flatten(deciding_settings(config_from_dict({"method": {"name": method}}).to_dict()))
     return {}
 
 

@@ -186,7 +186,7 @@ class RunConfig:
         """
         public = self.public()
         weights = {"backbone": {"weights": public["backbone"]["weights"]}}
-        counts = merge(what_counts(public), weights)
+        counts = merge(deciding_settings(public), weights)
         seeds = counts.pop("seeds")
         usual = flatten(config_from_dict({"method": {"name": self.method}}).to_dict())
         unusual = {k: v for k, v in flatten(counts).items() if k not in usual or usual[k] != v}
@@ -202,7 +202,7 @@ def _digest(plain: Any) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def what_counts(plain: Mapping[str, Any]) -> dict[str, Any]:
+def deciding_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The part of plain settings that decides a run's numbers.
 
     Neither the machine nor where files lie does; the backbone's weights are compared by their

@@ -45,7 +45,7 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
-class Row:
+class TaskCounts:
     """Counts after one task, by class in order of arrival.
 
     count[c] test images; correct[mode][c] of them right; top_k[c] right among the k best of the
@@ -63,7 +63,7 @@ class Row:
         return dict(vars(self))
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Row:
+    def from_dict(cls, values: Mapping[str, Any]) -> TaskCounts:
         """The row that `to_dict` described."""
         return cls(**values)
 
@@ -113,7 +113,7 @@ class Evaluator:
         self,
         on_start: Callable[[int], None] = lambda batches: None,
         on_batch: Callable[[], None] = lambda: None,
-    ) -> Row:
+    ) -> TaskCounts:
         """Answer every test image of the classes seen so far.
 
         Work comes in one or two stretches; `on_start` is told the batches of each before it
@@ -146,7 +146,7 @@ class Evaluator:
             ).tolist()
             return counts
 
-        return Row(
+        return TaskCounts(
             count=by_class(np.ones(len(seen), dtype=bool)),
             correct={mode: by_class(right[at]) for mode, at in by_mode.items()},
             top_k=by_class(among[by_mode["selected"]])
@@ -273,7 +273,7 @@ def usable_modes(method: Method, modes: Sequence[Mode]) -> Sequence[Mode]:
 
 
 def matrix_of(
-    rows: Sequence[Row], stream: TaskStream, mode: str = "selected", skip: int = 0
+    rows: Sequence[TaskCounts], stream: TaskStream, mode: str = "selected", skip: int = 0
 ) -> AccuracyMatrix:
     """The counts behind a[i,j] of the tasks done so far.
 
@@ -287,7 +287,7 @@ def matrix_of(
     return AccuracyMatrix(np.stack(correct)[skip:, skip:], count[skip:])
 
 
-def selection_accuracy(row: Row) -> float:
+def selection_accuracy(row: TaskCounts) -> float:
     """Percent of test images for which the prompt of their own task was picked."""
     picks = np.asarray(row.picks)
     return float(100 * np.trace(picks) / picks.sum())

@@ -16,7 +16,7 @@ from cprompt.errors import CheckpointError, DataError
 from cprompt.methods.base import Method, create_method
 from cprompt.research import metrics
 from cprompt.research.checkpoint import CHECKPOINT, RunCheckpoint, check_backbone, load_run
-from cprompt.research.config import RunConfig, flatten, what_counts
+from cprompt.research.config import RunConfig, deciding_settings, flatten
 from cprompt.research.evaluation import Evaluator, usable_modes
 from cprompt.research.record import Record, environment, peak_memory
 from cprompt.research.stream import TaskStream
@@ -218,7 +218,7 @@ def _check_every_task_has_images(dataset: Dataset, stream: TaskStream) -> None:
 
 def _check_same_run(saved: Record, wanted: Record, path: Path) -> None:
     """Refuse to go on with a run under settings or images it was not started with."""
-    there, now = flatten(what_counts(saved.config)), flatten(what_counts(wanted.config))
+    there, now = flatten(deciding_settings(saved.config)), flatten(deciding_settings(wanted.config))
     there |= {"images": saved.images, "classes": list(saved.classes)}
     now |= {"images": wanted.images, "classes": list(wanted.classes)}
     differ = [

@@ -20,7 +20,7 @@ from cprompt.errors import CheckpointError, CPromptError
 from cprompt.files import read_json, write_json
 from cprompt.methods.registry import current_settings
 from cprompt.research import metrics
-from cprompt.research.evaluation import Row, matrix_of, selection_accuracy
+from cprompt.research.evaluation import TaskCounts, matrix_of, selection_accuracy
 from cprompt.research.stream import TaskStream
 
 FORMAT = "cprompt-record"
@@ -51,7 +51,7 @@ class Record:
     backbone: dict[str, str]
     images: dict[str, int]
     parameters: dict[str, int] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TaskCounts] = field(default_factory=list)
     losses: list[list[dict[str, float]]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     test_passes: dict[str, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Record:
         known = {fields[k]: v for k, v in values.items() if k in fields}
         known["classes"] = tuple(values["classes"])
         known["stream"] = TaskStream.from_dict(values["stream"])
-        known["rows"] = [Row.from_dict(row) for row in values["rows"]]
+        known["rows"] = [TaskCounts.from_dict(row) for row in values["rows"]]
         config = values["config"]
         known["config"] = {**config, "method": current_settings(config["method"])}
         return cls(**known)

@@ -14,7 +14,7 @@ from typing import Any
 
 from cprompt.errors import ConfigError
 from cprompt.methods.registry import method_class
-from cprompt.research.config import RunConfig, flatten, merge, nest, resolve, what_counts
+from cprompt.research.config import RunConfig, deciding_settings, flatten, merge, nest, resolve
 from cprompt.research.metrics import mean_std
 from cprompt.research.recipes import is_table_file, read_recipe, recipe_names
 from cprompt.research.record import FILE, Record, load_record
@@ -26,7 +26,7 @@ PAPER_SEEDS = (1993, 87, 1013)
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One line: a method, its settings, and the paper's numbers in the order of the columns."""
 
     label: str
@@ -46,7 +46,7 @@ class TableSpec:
     paper: str | None
     benchmarks: tuple[str, ...]
     columns: Mapping[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def load_table(name: str) -> TableSpec:
 
 def _spec(name: str, about: Mapping[str, Any]) -> TableSpec:
     rows = tuple(
-        Row(
+        TableRow(
             label=row["label"],
             method=row.get("method", "cprompt"),
             flavour=row.get("flavour"),
@@ -136,7 +136,7 @@ def select_benchmarks(spec: TableSpec, benchmarks: Sequence[str]) -> TableSpec:
 
 
 def row_config(
-    row: Row,
+    row: TableRow,
     benchmark: str,
     seed: int,
     *,
@@ -239,7 +239,7 @@ def fill(
 
 def _told(overrides: Mapping[str, Any]) -> str:
     """Those settings that decide numbers, for a note; the backbone has its own."""
-    counts = flatten(what_counts(nest(overrides)))
+    counts = flatten(deciding_settings(nest(overrides)))
     return ", ".join(
         f"{name} {value}"
         for name, value in sorted(overrides.items())
