@@ -12,7 +12,6 @@ from typing import Any
 
 import timm
 import torch
-import torchvision
 
 import cprompt
 from cprompt.errors import CheckpointError, CPromptError
@@ -146,7 +145,6 @@ def environment(device: torch.device) -> dict[str, Any]:
         "cprompt": cprompt.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
         "timm": timm.__version__,
         "system": platform.system(),
         **hardware,
