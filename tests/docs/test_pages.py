@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sys
@@ -69,10 +70,11 @@ def test_the_model_card_says_what_the_record_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
+    "page",
+    [str(p.relative_to(ROOT)) for p in sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))],
 )
 def test_links_inside_the_repository_lead_somewhere(page: str) -> None:
-    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+    path = ROOT / page
     for link in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
         if not link.startswith("http"):
             assert (path.parent / link).exists(), f"{page}: {link}"
@@ -85,3 +87,12 @@ def test_the_speed_page_shows_the_committed_results() -> None:
     page = speed_page.PAGE.read_text(encoding="utf-8")
     assert page.count("<!-- end -->") >= 8
     assert speed_page.render(page) == page
+
+
+def test_every_module_that_the_architecture_page_names_exists() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    rooms = {path.stem for path in (ROOT / "src/cprompt").iterdir() if path.stem[0] != "_"}
+    named = {n for n in re.findall(r"`([a-z_.]+)`", page) if n.partition(".")[0] in rooms}
+    assert rooms - {"py"} <= named, "a room is missing on the page"
+    for name in named:
+        assert importlib.util.find_spec(f"cprompt.{name}"), name
