@@ -71,7 +71,10 @@ def test_the_model_card_says_what_the_record_says() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [str(p.relative_to(ROOT)) for p in sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))],
+    [
+        str(p.relative_to(ROOT))
+        for p in sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
+    ],
 )
 def test_links_inside_the_repository_lead_somewhere(page: str) -> None:
     path = ROOT / page

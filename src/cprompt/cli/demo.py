@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,11 +29,21 @@ from cprompt.vit.promptable import FrozenViT
 
 LEARNERS = ("cprompt", "finetune")
 
+QUICK = {
+    "data.options": {"classes": 6, "train_per_class": 6, "test_per_class": 4},
+    "stream.tasks": 3,
+    "training.epochs": 2,
+}
+"""Enough to see that an installation works; the numbers mean little."""
+
 
 @app.command()
 def demo(
     out: Path = typer.Option(Path("demo"), help="Folder for the report and the runs."),
     seed: int = typer.Option(0, help="Seed of class order, initialisation and data."),
+    quick: bool = typer.Option(
+        False, "--quick", help="Six classes in three batches: a few seconds, to try the install."
+    ),
 ) -> None:
     """Learn drawn classes batch by batch, with CPrompt and with plain fine-tuning, and compare.
 
@@ -41,7 +52,8 @@ def demo(
     """
     start = time.monotonic()
     console = Console()
-    overrides = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
+    overrides: dict[str, Any] = QUICK if quick else {}
+    overrides = overrides | dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
     settings = {name: resolve("demo", name, overrides=overrides) for name in LEARNERS}
     first = settings["cprompt"]
     backbone = load_backbone(first.backbone.name, first.backbone.weights, first.backbone.image_size)
