@@ -16,8 +16,11 @@ from cprompt.methods.registry import METHODS
 from cprompt.research.experiment import load_method
 from cprompt.vit.embedded import EMBEDDED
 from cprompt.vit.loading import load_backbone
+from tests.docs.registered import forgotten_afterwards
 
 ROOT = Path(__file__).parents[2]
+FILES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = [path.relative_to(ROOT).as_posix() for path in FILES]
 
 
 def blocks(page: str) -> list[str]:
@@ -30,16 +33,12 @@ def test_the_worked_example_of_a_method_runs(
     monkeypatch.chdir(tmp_path)
     example = types.ModuleType("example")  # dataclasses look their module up
     monkeypatch.setitem(sys.modules, "example", example)
-    code = blocks("docs/add_a_method.md")
-    assert len(code) == 2
-    try:
-        for block in code:
+    with forgotten_afterwards():
+        for block in blocks("docs/add_a_method.md"):
             exec(compile(block, "docs/add_a_method.md", "exec"), vars(example))
         record = example.record
         method = load_method(Path("runs/nearest_mean"), load_backbone(record.backbone["name"]))
         assert type(method) is METHODS["nearest_mean"]
-    finally:
-        METHODS.pop("nearest_mean", None)
 
     assert record.finished
     assert record.stream.sizes == (3, 1, 2)
@@ -69,13 +68,7 @@ def test_the_model_card_says_what_the_record_says() -> None:
     assert f"{about['training']['parameters']:,} parameters" in card
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        str(p.relative_to(ROOT))
-        for p in sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
-    ],
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_links_inside_the_repository_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for link in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
