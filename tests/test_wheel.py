@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,3 +85,13 @@ def test_the_installed_wheel_runs_outside_the_repository(wheel: Path, tmp_path: 
         "finetune",
         "report.html",
     ]
+
+
+def test_the_version_is_written_once() -> None:
+    """In the package; its metadata is made from there, and no other file repeats it."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert 'dynamic = ["version"]' in project
+    for name in ("pyproject.toml", "CITATION.cff", "README.md", "mkdocs.yml"):
+        text = (ROOT / name).read_text("utf-8")
+        assert cprompt.__version__ not in text, name
+        assert not re.search(r"^version: ", text, re.MULTILINE), name
