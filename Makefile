@@ -1,4 +1,4 @@
-# The interpreter that makes a new .venv; one that exists is used as it is.
+# The interpreter for a new .venv. An existing .venv is used as it is.
 PYTHON ?= python3
 BIN := .venv/bin
 RUN_STAMP := .venv/.installed
@@ -13,15 +13,16 @@ lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 demo: $(RUN_STAMP)
 	$(BIN)/cprompt demo
 
-# A site in build/site; a dead link or a missing page is an error.
+# Builds the site in build/site. A dead link or a missing page is an error.
 docs: $(DEV_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# OPTIONS=--quick to see that they work; see benchmarks/README.md.
+# OPTIONS=--quick checks that they run; see benchmarks/README.md.
 benchmarks: $(RUN_STAMP)
 	$(BIN)/python -m benchmarks $(OPTIONS)
 
@@ -37,7 +38,7 @@ $(RUN_STAMP): pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install -e .
 	touch $@
 
-# The development install contains the other, so that `make demo` after `make test` installs nothing.
+# The development install includes the plain one: `make demo` after `make test` installs nothing.
 $(DEV_STAMP): pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install -e '.[dev]'
 	touch $(RUN_STAMP) $@

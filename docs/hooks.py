@@ -1,4 +1,4 @@
-"""What the site's build does beside plain Markdown; the pages stay readable where they lie."""
+"""What the site's build adds to plain Markdown; the pages stay readable in the repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOT
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Without the notes to the tests; files of the repository outside docs/ by name only."""
+    """Drop the comments for the tests; name files outside docs/ instead of linking to them."""
     markdown = _TEST_MODE.sub("", markdown)
     if "/" not in page.file.src_uri:
         markdown = _OUTSIDE.sub(r"`\2`", markdown)
@@ -24,7 +24,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Equations as MathML, which browsers show by themselves: no script, no font to fetch."""
+    """Turn equations into MathML, which browsers show without a script or a downloaded font."""
     content = _BLOCK.sub(lambda found: _mathml(found[1], "block"), content)
     return _INLINE.sub(lambda found: _mathml(found[1], "inline"), content)
 

@@ -15,6 +15,7 @@ from cprompt.research.record import Record
 from cprompt.research.stream import TaskStream
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT
+from tests.registered import forgotten_afterwards
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,9 +35,8 @@ def backbone() -> FrozenViT:
 @pytest.fixture
 def own_methods() -> Iterator[MethodRegistry]:
     """The registry of methods, to which a test may add its own; they are gone afterwards."""
-    before = dict(METHODS._infos), dict(METHODS._classes)
-    yield METHODS
-    METHODS._infos, METHODS._classes = before
+    with forgotten_afterwards():
+        yield METHODS
 
 
 @pytest.fixture

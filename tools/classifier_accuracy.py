@@ -186,19 +186,23 @@ def dataset(args: argparse.Namespace, seed: int) -> Dataset:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--data", type=Path, help="a folder with train/ and test/; else drawn")
+    options.add_argument(
+        "--data", type=Path, help="a folder with train/ and test/; by default images are drawn"
+    )
     options.add_argument("--backbone", default=EMBEDDED)
     options.add_argument("--weights", help="a file with the backbone's weights")
     options.add_argument("--image-size", type=int)
     options.add_argument("--transform", default="photo")
-    options.add_argument("--classes", type=int, default=20, help="so many, drawn by the seed")
-    options.add_argument("--train", type=int, default=20, help="training photos a class, at most")
-    options.add_argument("--test", type=int, default=20, help="test photos a class, at most")
+    options.add_argument(
+        "--classes", type=int, default=20, help="number of classes, drawn by the seed"
+    )
+    options.add_argument("--train", type=int, default=20, help="most training photos per class")
+    options.add_argument("--test", type=int, default=20, help="most test photos per class")
     options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options.add_argument("--settings", type=json.loads, help="of the method, as JSON")
+    options.add_argument("--settings", type=json.loads, help="settings of the method, as JSON")
     options.add_argument("--training", type=json.loads, help="settings of training, as JSON")
     options.add_argument("--device", default="auto")
-    options.add_argument("--name", help="of the result; the data's by default")
+    options.add_argument("--name", help="name of the result; by default that of the data")
     options.add_argument("--out", type=Path, default=Path("results/classifier"))
     args = options.parse_args()
     name = args.name or (f"{args.data.resolve().name}" if args.data else "shapes")

@@ -569,18 +569,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--state", type=Path, required=True, help="folder for --resume")
     parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--minutes", type=float, default=10.0, help="training, over all commands")
-    parser.add_argument("--stop-after", type=float, help="seconds from the start of this command")
-    parser.add_argument("--views", type=int, default=24, help="of an image, in each command")
-    parser.add_argument("--teacher-seconds", type=float, default=110.0, help="most for those views")
     parser.add_argument(
-        "--tuning-seconds", type=float, default=60.0, help="of the teacher; 0: none"
+        "--minutes", type=float, default=10.0, help="training time over all commands"
+    )
+    parser.add_argument("--stop-after", type=float, help="seconds from the start of this command")
+    parser.add_argument("--views", type=int, default=24, help="views per image, in each command")
+    parser.add_argument(
+        "--teacher-seconds", type=float, default=110.0, help="time limit for those views"
+    )
+    parser.add_argument(
+        "--tuning-seconds", type=float, default=60.0, help="time for tuning the teacher; 0: none"
     )
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--limit", type=int, help="images of each split, for a trial run")
+    parser.add_argument("--limit", type=int, help="images per split, for a trial run")
     return parser.parse_args()
 
 

@@ -128,7 +128,7 @@ def main() -> None:
         "root", type=Path, help="folder with train/CLASS/*.png and test/CLASS/*.png"
     )
     parser.add_argument("out", type=Path, help="JSON file to write")
-    parser.add_argument("--per-class", type=int, help="at most so many images of a class")
+    parser.add_argument("--per-class", type=int, help="most images per class")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     if args.out.is_dir() or not args.out.absolute().parent.is_dir():  # said before the work

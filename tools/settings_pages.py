@@ -1,11 +1,11 @@
-"""Put the settings of methods and runs into their pages.
+"""Write the settings of methods and runs into their pages.
 
     python tools/settings_pages.py
 
-Every block between `<!-- settings -->` and `<!-- /settings -->` in docs/methods/NAME.md is made
-anew from the method's dataclass, every one between `<!-- flavours -->` and `<!-- /flavours -->`
-from its recipe; in docs/settings.md, `<!-- settings:PART -->` names a part of a run's settings.
-The text around them is left alone. The tests check that the pages have what the code says.
+In docs/methods/NAME.md the block between `<!-- settings -->` and `<!-- /settings -->` is generated
+from the method's dataclass, the one between `<!-- flavours -->` and `<!-- /flavours -->` from its
+recipe. In docs/settings.md, `<!-- settings:PART -->` names a part of a run's settings. Other text
+stays as it is. A test checks that the pages are up to date.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def settings(part: str, config: type) -> str:
 
 
 def recipe(method: str) -> str:
-    """What each flavour sets; benchmarks that it treats alike share a line."""
+    """What each flavour sets; benchmarks with the same values share a line."""
     rows = []
     for flavour in flavours(method) or [""]:
         found = method_recipe(method, flavour or None)[1]
@@ -83,7 +83,7 @@ def recipe(method: str) -> str:
 
 
 def render(page: str, blocks: dict[str, str]) -> str:
-    """The page with every block made anew."""
+    """The page with every block generated again."""
 
     def filled(found: re.Match[str]) -> str:
         return f"<!-- {found[1]} -->\n\n{blocks[found[1]]}\n<!-- /{found[2]} -->"

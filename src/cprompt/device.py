@@ -8,7 +8,11 @@ from cprompt.errors import ConfigError
 
 
 def pick_device(wanted: str) -> torch.device:
-    """The device of that name; "auto" is cuda, else mps, else cpu."""
+    """The device of that name; "auto" is cuda, else mps, else cpu.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
     if wanted == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")

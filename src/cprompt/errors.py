@@ -58,4 +58,11 @@ class CheckpointError(CPromptError):
 
 
 class ModelError(CPromptError):
-    """A model folder is missing, damaged, in use, or does not fit what is asked of it."""
+    """A model folder is missing, damaged, in use, or does not fit what is asked of it.
+
+    >>> from cprompt import ContinualClassifier
+    >>> ContinualClassifier.load("no such folder")
+    Traceback (most recent call last):
+    ...
+    cprompt.errors.ModelError: ...
+    """

@@ -70,11 +70,19 @@ def read_json(path: Path) -> Any:
 
 
 def with_prefix(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
-    """Put `prefix/` before each name."""
+    """Put `prefix/` before each name.
+
+    >>> with_prefix("head", {"weight": 1})
+    {'head/weight': 1}
+    """
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
 
 
 def under_prefix(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
-    """Those tensors whose name starts with `prefix/`, without it."""
+    """Those tensors whose name starts with `prefix/`, without it.
+
+    >>> under_prefix("head", {"head/weight": 1, "keys": 2})
+    {'weight': 1}
+    """
     start = f"{prefix}/"
     return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}

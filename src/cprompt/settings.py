@@ -29,6 +29,16 @@ def from_mapping(config: type[C], values: Mapping[str, Any], where: str) -> C:
     """Build `config` (a dataclass, possibly nested) from plain values.
 
     Unknown names and values of the wrong type raise a ConfigError that begins with `where`.
+
+    >>> @dataclasses.dataclass
+    ... class Training:
+    ...     epochs: int = setting(50, "Passes over the images of a task.")
+    >>> from_mapping(Training, {"epochs": 3}, "training")
+    Training(epochs=3)
+    >>> from_mapping(Training, {"epochs": "three"}, "training")
+    Traceback (most recent call last):
+    ...
+    cprompt.errors.ConfigError: training.epochs: ...
     """
     hints = typing.get_type_hints(config)
     names = [f.name for f in dataclasses.fields(config) if f.init]  # type: ignore[arg-type]

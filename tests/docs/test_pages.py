@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sys
@@ -15,8 +16,11 @@ from cprompt.methods.registry import METHODS
 from cprompt.research.experiment import load_method
 from cprompt.vit.embedded import EMBEDDED
 from cprompt.vit.loading import load_backbone
+from tests.registered import forgotten_afterwards
 
 ROOT = Path(__file__).parents[2]
+FILES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = [path.relative_to(ROOT).as_posix() for path in FILES]
 
 
 def blocks(page: str) -> list[str]:
@@ -29,16 +33,12 @@ def test_the_worked_example_of_a_method_runs(
     monkeypatch.chdir(tmp_path)
     example = types.ModuleType("example")  # dataclasses look their module up
     monkeypatch.setitem(sys.modules, "example", example)
-    code = blocks("docs/add_a_method.md")
-    assert len(code) == 2
-    try:
-        for block in code:
+    with forgotten_afterwards():
+        for block in blocks("docs/add_a_method.md"):
             exec(compile(block, "docs/add_a_method.md", "exec"), vars(example))
         record = example.record
         method = load_method(Path("runs/nearest_mean"), load_backbone(record.backbone["name"]))
         assert type(method) is METHODS["nearest_mean"]
-    finally:
-        METHODS.pop("nearest_mean", None)
 
     assert record.finished
     assert record.stream.sizes == (3, 1, 2)
@@ -68,11 +68,9 @@ def test_the_model_card_says_what_the_record_says() -> None:
     assert f"{about['training']['parameters']:,} parameters" in card
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_links_inside_the_repository_lead_somewhere(page: str) -> None:
-    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+    path = ROOT / page
     for link in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
         if not link.startswith("http"):
             assert (path.parent / link).exists(), f"{page}: {link}"
@@ -85,3 +83,12 @@ def test_the_speed_page_shows_the_committed_results() -> None:
     page = speed_page.PAGE.read_text(encoding="utf-8")
     assert page.count("<!-- end -->") >= 8
     assert speed_page.render(page) == page
+
+
+def test_every_module_that_the_architecture_page_names_exists() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    rooms = {path.stem for path in (ROOT / "src/cprompt").iterdir() if path.stem[0] != "_"}
+    named = {n for n in re.findall(r"`([a-z_.]+)`", page) if n.partition(".")[0] in rooms}
+    assert rooms - {"py"} <= named, "a room is missing on the page"
+    for name in named:
+        assert importlib.util.find_spec(f"cprompt.{name}"), name

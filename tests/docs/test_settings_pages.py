@@ -30,9 +30,9 @@ def test_every_method_has_a_page_with_each_of_its_settings(name: str) -> None:
 
 def test_a_table_says_defaults_and_choices_as_they_are_typed() -> None:
     rows = settings_pages.settings("method", CPromptConfig).splitlines()
+    helps = {field.name: field.metadata["help"] for field in dataclasses.fields(CPromptConfig)}
     assert rows[0] == "| setting | default | meaning |"
-    assert "| `method.tau` | `1.15` | temperature τ1 of the smooth regularisation |" in rows
-    keys = "one key a class (multi-key) or one key a task"
-    assert f"| `method.keys` | `class` (or `task`) | {keys} |" in rows
+    assert f"| `method.tau` | `1.15` | {helps['tau']} |" in rows
+    assert f"| `method.keys` | `class` (or `task`) | {helps['keys']} |" in rows
     assert any(row.startswith("| `method.ccl` | `true` | ") for row in rows)
     assert any(row.startswith("| `method.layers` | empty | ") for row in rows)

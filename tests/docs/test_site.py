@@ -11,6 +11,8 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+import cprompt
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -76,3 +78,16 @@ def test_equations_are_mathml_and_notes_to_the_tests_are_gone(site: Path) -> Non
         text = built.read_text("utf-8")
         assert "arithmatex" not in text, built.name
         assert "<!-- test:" not in text, built.name
+
+
+def test_every_public_name_is_on_a_reference_page(site: Path) -> None:
+    pages = "".join(page.read_text("utf-8") for page in (site / "reference").glob("*.html"))
+    shown = {name.rpartition(".")[2] for name in re.findall(r'<h2 id="cprompt\.([\w.]+)"', pages)}
+    assert set(cprompt.__all__) - {"__version__"} <= shown
+    assert {"DatasetInfo", "Observer", "ConfigError"} <= shown
+
+
+def test_examples_in_docstrings_are_shown_as_code(site: Path) -> None:
+    page = (site / "reference" / "backbone.html").read_text("utf-8")
+    assert page.count('<span class="gp">&gt;&gt;&gt; </span>') >= 3  # prompts
+    assert "<blockquote>" not in page

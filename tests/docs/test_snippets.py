@@ -1,21 +1,24 @@
 """Every command and every snippet of the documentation is run.
 
-A page is one test: its fenced blocks run in order, in one new folder, in which data that the page
-names in capitals (`CARS`, `PHOTOS`, `MODEL` …) lie small but with the true layout. What a block is
-comes from its language, and how it is run from a comment right above it, if there is one:
+Each page is one test. Its fenced blocks run in order in a new folder. Data that the page names in
+capitals (`CARS`, `PHOTOS`, `MODEL` …) is there, small but with the real layout. The language says
+what a block is. A comment right above the block, if there is one, says how it is run:
 
-    ```sh        <!-- test: quick -->        with few drawn pictures, a tiny ViT and one epoch
+    ```sh        <!-- test: quick -->        the same command on less: `run` and `draw` with few
+                                             drawn images, a tiny ViT and one epoch; `report` on
+                                             two of the records; `export` of a smaller model
                  <!-- test: dry-run -->      `run` gets --dry-run, `table` --only-show
-                 <!-- test: parse -->        only what the command line is made of is checked
+                 <!-- test: parse -->        only checks that the command and its options exist
                  <!-- test: make-targets --> the target of `make`, or the extra of `pip`, exists
-                 <!-- test: shown -->        executed, and what it prints stands in the page
+                 <!-- test: shown -->        executed, and the page shows what it prints
+                 <!-- test: shown-part -->   executed for some methods; the page has every line
     ```python    <!-- test: parse -->        only compiled
     ```yaml      <!-- test: file NAME -->    written to that file, for the blocks that follow
     ```text      <!-- test: output -->       what the block before prints
                  <!-- test: example -->      what something may look like; not checked
 
-Without a comment a block is executed as it stands; YAML must then be settings of a run. A text
-says which of its two kinds it is. Other languages, modes and programs are refused.
+A block without a comment is executed as it stands; YAML must then be settings of a run. A text
+block must have one of its two comments. Other languages, modes and programs are refused.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -33,10 +37,13 @@ import time
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import torch
 import typer
 import uvicorn
 import yaml
@@ -44,10 +51,10 @@ from typer.testing import CliRunner
 
 from cprompt.classifier import parameters
 from cprompt.cli import app
-from cprompt.data.registry import DATASETS
 from cprompt.methods.registry import METHODS
 from cprompt.research.config import config_from_dict
-from tests.docs.trees import PLACES
+from tests.docs.trees import PLACES, small_model
+from tests.registered import forgotten_afterwards
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
@@ -57,19 +64,26 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 MODES: dict[str, set[str | None]] = {
-    "sh": {None, "quick", "dry-run", "parse", "make-targets", "shown"},
+    "sh": {None, "quick", "dry-run", "parse", "make-targets", "shown", "shown-part"},
     "python": {None, "parse"},
     "yaml": {None, "file"},
     "text": {"output", "example"},
 }
 PLAIN = {"ls", "cp", "mv", "mkdir", "zip"}
-"""Programs that need no care."""
+"""Programs that are run as they are."""
 
 QUICK = {
     "draw": "--classes 6 --photos 6 --test 2",
     "run": "--backbone test_vit --weights random:0 --backbone.image_size 48 --training.epochs 1",
 }
-FEW = "--data.options.train_per_class 2 --data.options.test_per_class 1"
+FEW_IMAGES = "--data.options.train_per_class 2 --data.options.test_per_class 1"
+FEW = {
+    "shapes": FEW_IMAGES,
+    "demo": f"{FEW_IMAGES} --data.options.classes 6 --stream.tasks 3",
+}
+"""By benchmark."""
+PART = ("cprompt", "coda", "finetune")
+"""Methods whose costs are counted for the table of resources; each builds a ViT-B/16 for it."""
 
 
 @dataclass(frozen=True)
@@ -154,18 +168,32 @@ class Session:
         if block.mode == "shown":
             assert self.printed
             assert self.printed in self.page, f"the page does not show\n{self.printed}"
+        if block.mode == "shown-part":
+            lines_of_page = self.page.splitlines()
+            assert self.printed
+            for line in self.printed.splitlines():
+                assert line in lines_of_page, f"the page does not show\n{line}"
 
     def _cprompt(self, words: list[str], mode: str | None) -> None:
         command = words[0]
+        less: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if mode == "quick":
             words = [*words, *QUICK.get(command, "").split()]
-            if command == "run" and words[1] in ("shapes", "demo"):
-                words += FEW.split()
+            if command == "run":
+                words += FEW.get(words[1], "").split()
+            if command == "report":
+                words[1] = str(_two_records(Path(words[1])))
+            if command == "export":
+                small_model(Path(words[1]))
+                less = patch("torch.onnx.export", partial(torch.onnx.export, optimize=False))
+        elif mode == "shown-part":
+            less = patch.object(type(METHODS), "__iter__", lambda methods: iter(PART))
         elif mode == "dry-run":
             words = [*words, {"run": "--dry-run", "table": "--only-show"}[command]]
         if command == "serve":
             words = [*words, "--port", "0"]
-        result = CliRunner().invoke(app, words)
+        with less:
+            result = CliRunner().invoke(app, words)
         said = f"cprompt {shlex.join(words)}\n{result.output}"
         if result.exception and not isinstance(result.exception, SystemExit):
             raise AssertionError(f"{said}{result.exception}") from result.exception
@@ -214,6 +242,17 @@ class Session:
 RUN = uvicorn.Server.run
 
 
+def _two_records(folder: Path) -> Path:
+    """A folder with the first and the last record below `folder`: figures of all take minutes."""
+    found = sorted(folder.rglob("record.json"))
+    assert found, f"{folder} has no records"
+    two = Path("two records")
+    for number, record in enumerate((found[0], found[-1])):
+        (two / str(number)).mkdir(parents=True)
+        shutil.copy(record, two / str(number))
+    return two
+
+
 def _check_target(words: list[str]) -> None:
     if words[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -236,9 +275,9 @@ def _check_words(words: list[str]) -> None:
         command = typer.main.get_command(app)
         assert isinstance(command, typer.core.TyperGroup)
         with command.make_context("cprompt", words[1:2]) as context:
-            found = command.get_command(context, words[1])
+            name, found, rest = command.resolve_command(context, words[1:])
             assert found is not None, shlex.join(words)
-            found.make_context(words[1], words[2:], parent=context)
+            found.make_context(name, rest, parent=context)
         return
     assert words[:2] == ["python", "-m"], shlex.join(words)
     spec = importlib.util.find_spec(words[2])
@@ -260,13 +299,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     monkeypatch.setattr(
         uvicorn.Server, "run", lambda server, sockets: reader.serve(server, sockets)
     )
-    for register, names in ((METHODS, ("_infos", "_classes")), (DATASETS, ("_infos",))):
-        for name in names:  # what a page registers is forgotten afterwards
-            monkeypatch.setattr(register, name, dict(getattr(register, name)))
-    try:
+    with forgotten_afterwards():
         yield reader
-    finally:
-        reader.stop()
+    reader.stop()
 
 
 def follow(text: str, session: Session, folder: Path) -> None:

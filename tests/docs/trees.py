@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
+from cprompt import ContinualClassifier
 from cprompt.data.datasets.cifar100 import FINE_LABELS
 from tests.data.datasets.test_stanford_cars import BOX, cell, structs
 from tests.serve.live import make_model
@@ -86,6 +88,21 @@ def archive(path: Path) -> None:
         for label, name in enumerate(("red", "blue")):
             for i in range(3):
                 file.writestr(f"{name}/{i}.jpg", jpeg(1000 * label + i))
+
+
+def small_model(folder: Path) -> None:
+    """In place of a model: one that answers with a single pass, so that its graph is small."""
+    shutil.rmtree(folder, ignore_errors=True)
+    classifier = ContinualClassifier(
+        "test_vit",
+        "finetune",
+        weights="random:0",
+        image_size=48,
+        training={"epochs": 1},
+        device="cpu",
+    )
+    classifier.learn([Image.open(io.BytesIO(jpeg(i))) for i in range(8)], ["red", "blue"] * 4)
+    classifier.save(folder)
 
 
 PLACES: dict[str, Callable[[Path], None]] = {

@@ -190,7 +190,6 @@ def test_the_environment_names_versions_and_hardware_but_neither_host_nor_paths(
         "cprompt",
         "python",
         "torch",
-        "torchvision",
         "timm",
         "system",
         "device",

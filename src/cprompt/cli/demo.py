@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -25,10 +25,20 @@ if TYPE_CHECKING:
 COMPARED = ("cprompt", "finetune")
 """The methods of the demo."""
 
+QUICK = {
+    "data.options": {"classes": 6, "train_per_class": 6, "test_per_class": 4},
+    "stream.tasks": 3,
+    "training.epochs": 2,
+}
+"""Enough to see that an installation works; the numbers mean little."""
+
 
 def demo(
     out: Path = typer.Option(Path("demo"), help="Folder for the report and the runs."),
     seed: int = typer.Option(0, help="Seed of class order, initialisation and data."),
+    quick: bool = typer.Option(
+        False, "--quick", help="Six classes in three batches: a few seconds, to try the install."
+    ),
 ) -> None:
     """Learn drawn classes batch by batch, with CPrompt and with plain fine-tuning, and compare.
 
@@ -48,7 +58,8 @@ def demo(
 
     start = time.monotonic()
     console = Console()
-    overrides = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
+    overrides: dict[str, Any] = QUICK if quick else {}
+    overrides = overrides | dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
     settings = {name: resolve("demo", name, overrides=overrides) for name in COMPARED}
     first = settings["cprompt"]
     backbone = load_backbone(first.backbone.name, first.backbone.weights, first.backbone.image_size)

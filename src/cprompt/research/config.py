@@ -138,7 +138,12 @@ class ExecutionConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that a run depends on."""
+    """Everything that a run depends on.
+
+    >>> config = resolve("shapes", overrides={"seeds.order": 7})
+    >>> config.method, config.seeds.order, config.stream.increment
+    ('cprompt', 7, 5)
+    """
 
     benchmark: str
     method: str
@@ -252,7 +257,12 @@ def resolve(
     file: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The settings of `benchmark` with `method`: recipes, then `file`, then dotted `overrides`."""
+    """The settings of `benchmark` with `method`: recipes, then `file`, then dotted `overrides`.
+
+    >>> config = resolve("cars10", "cprompt", overrides={"training.precision": "bf16"})
+    >>> config.stream.increment, config.training.epochs, config.training.precision
+    (20, 120, 'bf16')
+    """
     flavour, for_method = method_recipe(method, flavour)
     asked = merge(read_yaml(file) if file else {}, nest(overrides or {}))
     _check_names(asked, {"benchmark": benchmark, "method": method, "flavour": flavour})

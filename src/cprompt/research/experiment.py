@@ -41,6 +41,17 @@ def run(
 
     With `resume`, go on from the checkpoint in `folder` if there is one. `dataset` and `backbone`
     spare loading them again where several runs share them.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from cprompt import resolve
+    >>> config = resolve("shapes", "finetune", overrides={
+    ...     "backbone.name": "test_vit", "backbone.weights": "random:0", "backbone.image_size": 48,
+    ...     "data.options": {"classes": 4, "train_per_class": 2, "test_per_class": 1, "size": 48},
+    ...     "stream.tasks": 2, "training.epochs": 1})
+    >>> with TemporaryDirectory() as folder:
+    ...     record = run(config, Path(folder))
+    >>> record.finished, record.stream.sizes
+    (True, (2, 2))
     """
     if (folder / CHECKPOINT).exists() and not resume:
         raise CheckpointError(
@@ -195,7 +206,21 @@ class Experiment:
 
 
 def load_method(folder: Path, backbone: FrozenViT) -> Method:
-    """The method as a run left it, from the checkpoint in `folder`."""
+    """The method as a run left it, from the checkpoint in `folder`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from cprompt import resolve
+    >>> config = resolve("shapes", "finetune", overrides={
+    ...     "backbone.name": "test_vit", "backbone.weights": "random:0", "backbone.image_size": 48,
+    ...     "data.options": {"classes": 4, "train_per_class": 2, "test_per_class": 1, "size": 48},
+    ...     "stream.tasks": 2, "training.epochs": 1})
+    >>> vit = load_backbone("test_vit", weights="random:0", image_size=48)
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = run(config, Path(folder), backbone=vit)
+    ...     method = load_method(Path(folder), vit)
+    >>> method(torch.zeros(1, 3, 48, 48)).shape  # one image, four classes
+    torch.Size([1, 4])
+    """
     path = folder / CHECKPOINT
     state, saved = load_run(path)
     check_backbone(saved.backbone, backbone, path)

@@ -13,7 +13,6 @@ from typing import Any
 
 import timm
 import torch
-import torchvision
 
 import cprompt
 from cprompt.errors import CheckpointError, CPromptError
@@ -42,6 +41,11 @@ class Record:
     image went through the backbone over the whole stream, without and with prompts.
     losses: for each task, the mean loss terms of each epoch. memory: peaks in bytes, of the process
     and, where there is one, of the CUDA device, on which decoded images may lie too.
+
+    >>> stream = TaskStream(order=(1, 0), sizes=(1, 1))
+    >>> record = Record({}, stream, "drawn", ["disc", "star"], {}, {"train": 8, "test": 4})
+    >>> record.finished, record.summary()  # no task was learnt yet
+    (False, {})
     """
 
     config: dict[str, Any]
@@ -152,7 +156,16 @@ class Clock:
 
 
 def load_record(path: Path) -> Record:
-    """Read a record from a run folder or a JSON file."""
+    """Read a record from a run folder or a JSON file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> stream = TaskStream(order=(1, 0), sizes=(1, 1))
+    >>> record = Record({}, stream, "drawn", ["disc", "star"], {}, {"train": 8, "test": 4})
+    >>> with TemporaryDirectory() as folder:
+    ...     record.save(Path(folder))
+    ...     load_record(Path(folder)).stream.order
+    (1, 0)
+    """
     path = path / FILE if path.is_dir() else path
     values = read_json(path)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
@@ -179,7 +192,6 @@ def environment(device: torch.device) -> dict[str, Any]:
         "cprompt": cprompt.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
         "timm": timm.__version__,
         "system": platform.system(),
         **hardware,

@@ -153,6 +153,7 @@ class TensorBoard:
     """`tensorboard/` in the run's folder, for `tensorboard --logdir runs`."""
 
     def __init__(self, folder: Path) -> None:
+        _need("tensorboard", "tensorboard")
         self._folder = folder / "tensorboard"
         self._writers: dict[Axis, Any] = {}
 
@@ -316,5 +317,6 @@ def _need(module: str, extra: str) -> None:
         __import__(module)
         return
     raise ConfigError(
-        f"--track {extra} needs {module}, which is not installed: pip install 'cprompt[{extra}]'"
+        f"--track {extra} needs {module}, which is not installed",
+        hint=f"pip install 'cprompt[{extra}]'",
     )

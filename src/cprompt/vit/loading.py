@@ -27,6 +27,10 @@ def load_backbone(
     machine, else the embedded one. `weights` is None (the embedded file, or timm's pre-trained
     weights of the tag in `name`), a local .safetensors or .pth file, or "random:SEED".
     `image_size` resizes the position embedding.
+
+    >>> vit = load_backbone("test_vit", weights="random:0", image_size=48)
+    >>> vit.dim, vit.depth, vit.image_size
+    (64, 6, (48, 48))
     """
     if name == "auto":
         if weights is not None:

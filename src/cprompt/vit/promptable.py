@@ -30,6 +30,14 @@ class Prompts:
     """What a pass adds to the frozen model, by block index counted from 0.
 
     Every tensor is (L, D), shared by the batch, or (B, L, D), one prompt for each image.
+
+    >>> from cprompt import load_backbone
+    >>> vit = load_backbone("test_vit", weights="random:0", image_size=48)
+    >>> embedded = vit.embed(torch.zeros(2, 3, 48, 48))
+    >>> vit.encode(embedded).shape  # a class token and 9 patches
+    torch.Size([2, 10, 64])
+    >>> vit.encode(embedded, Prompts(tokens={0: torch.zeros(5, 64)})).shape
+    torch.Size([2, 15, 64])
     """
 
     tokens: Mapping[int, Tensor] = field(default_factory=dict)
@@ -203,7 +211,15 @@ class PromptableViT(nn.Module):
 
 
 class FrozenViT(PromptableViT):
-    """A timm ViT whose parameters never change, known by where its weights come from."""
+    """A timm ViT whose parameters never change, known by where its weights come from.
+
+    >>> import timm
+    >>> vit = FrozenViT(timm.create_model("test_vit", img_size=48), "test_vit", "random")
+    >>> any(parameter.requires_grad for parameter in vit.parameters())
+    False
+    >>> vit(torch.zeros(2, 3, 48, 48)).shape  # the class token of each image
+    torch.Size([2, 64])
+    """
 
     def __init__(self, vit: VisionTransformer, name: str, weights: str) -> None:
         super().__init__(vit, name)

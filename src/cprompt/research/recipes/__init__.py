@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -65,7 +67,12 @@ def is_table_file(name: str) -> bool:
 
 
 def read_recipe(kind: str, name: str) -> dict[str, Any]:
-    """One of the YAML files that come with the package."""
+    """One of the YAML files that come with the package; the caller may change what it gets."""
+    return deepcopy(_parsed(kind, name))
+
+
+@cache  # a table asks for the same few recipes once per row and seed
+def _parsed(kind: str, name: str) -> dict[str, Any]:
     text = (resources.files(__name__) / kind / f"{name}.yaml").read_text("utf-8")
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded
