@@ -25,4 +25,4 @@ def forgotten_afterwards() -> Iterator[None]:
         for registry, names in zip(registries, before, strict=True):
             for name in set(registry) - names:
                 for table in ("_infos", "_classes"):
-                    getattr(registry, table, registry).pop(name, None)
+                    getattr(registry, table, {}).pop(name, None)

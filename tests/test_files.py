@@ -36,7 +36,7 @@ def test_a_write_that_fails_leaves_the_old_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(CheckpointError, match=r"x\.bin cannot be written \(No space left"):
+    with pytest.raises(CheckpointError, match=r"x\.bin: cannot be written \(No space left"):
         write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
     monkeypatch.undo()
@@ -72,7 +72,7 @@ def test_who_has_the_old_file_open_goes_on_reading_the_old_one(tmp_path: Path) -
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"file/run/x\.json cannot be written"):
+    with pytest.raises(CheckpointError, match=r"file/run/x\.json: cannot be written"):
         write_json(tmp_path / "file" / "run" / "x.json", {})
 
 
@@ -89,11 +89,11 @@ def test_what_json_has_no_number_for_is_refused_before_anything_is_written(
 
 
 def test_a_file_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"none\.json does not exist$"):
+    with pytest.raises(CheckpointError, match=r"none\.json: does not exist$"):
         read_json(tmp_path / "none.json")
     for broken in (b'{"a": ', b"", b"\xff\xfe"):
         (tmp_path / "x.json").write_bytes(broken)
-        with pytest.raises(CheckpointError, match=r"x\.json is not readable JSON: "):
+        with pytest.raises(CheckpointError, match=r"x\.json: is not readable JSON: "):
             read_json(tmp_path / "x.json")
     with pytest.raises(CheckpointError, match="is not readable JSON: "):
         read_json(tmp_path)

@@ -123,7 +123,7 @@ def test_answers_are_the_classifiers_for_any_size_of_batch(kind: str, folder: Pa
     assert np.bincount(expected.argmax(1)).max() < 400
     explained = classifier.explain(list(images), top=1)
     prompts = [0 if each.prompt is None else each.prompt for each in explained]
-    assert set(prompts) == ({1, 2, 3} if classifier.method == "cprompt" else {0})
+    assert set(prompts) == ({1, 2, 3} if classifier.method_.selects_task else {0})
     run = session(info.path)
     for size in (1, 7, 64):
         parts = [
@@ -165,7 +165,7 @@ def test_the_file_says_what_it_is(folder: Path) -> None:
     assert float(about["temperature"]) == classifier.temperature_
     assert float(about["threshold"]) == classifier.threshold_ > 0
     assert about["model"] == classifier.model_id
-    assert (about["method"], about["batches"], about["unknown"]) == ("cprompt", "3", "unknown")
+    assert (about["method"], about["batches"], about["unknown"]) == ("aligned", "3", "unknown")
     assert about["backbone"] == "two_blocks"
     assert about["backbone_fingerprint"] == two_blocks().fingerprint
     assert about["cprompt_version"] == __version__
@@ -296,7 +296,7 @@ def test_a_full_disk_leaves_the_file_before(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("cprompt.files.os.fsync", full)
-    with pytest.raises(CheckpointError, match=r"it\.onnx cannot be written \(No space left"):
+    with pytest.raises(CheckpointError, match=r"it\.onnx: cannot be written \(No space left"):
         export_onnx(classifier, path)
     assert path.read_bytes() == b"the one before"
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from cprompt.data.image_set import ImageSet
-from cprompt.data.pipeline.cache import CacheConfig, cached, open_pixels
+from cprompt.data.pipeline.cache import CacheConfig, cached, open_images
 from tests.cli.common import ok
 
 
@@ -19,7 +19,7 @@ def decode_some(cache: Path, images: Path) -> None:
         Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(images / f"{i}.png")
     labels = np.zeros(4, np.int64)
     files = sorted(images.iterdir())
-    open_pixels(ImageSet(files, labels, ("a",)), CacheConfig(folder=str(cache)))
+    open_images(ImageSet(files, labels, ("a",)), CacheConfig(folder=str(cache)))
 
 
 def test_sets_are_shown_with_their_size_and_their_source(tmp_path: Path) -> None:

@@ -112,8 +112,8 @@ def test_the_version() -> None:
 
 
 def test_an_error_is_one_line_and_status_2(main: Main) -> None:
-    assert main.error("show", "nowhere") == "nowhere does not exist"
+    assert main.error("show", "nowhere") == "nowhere: does not exist"
 
 
 def test_an_error_about_a_name_that_looks_like_markup_says_the_name(main: Main) -> None:
-    assert main.error("show", "[/b] [red]x") == "[/b] [red]x does not exist"
+    assert main.error("show", "[/b] [red]x") == "[/b] [red]x: does not exist"

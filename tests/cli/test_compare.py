@@ -83,7 +83,7 @@ def test_every_format_has_the_same_numbers(sides: tuple[str, str]) -> None:
 def test_runs_left_out_are_said(sides: tuple[str, str]) -> None:
     (Path(sides[0]) / "half").mkdir()
     (Path(sides[0]) / "half" / "record.json").write_text("{")
-    assert "half/record.json is not readable JSON" in ok(*sides)
+    assert "half/record.json: is not readable JSON" in ok(*sides)
 
 
 def test_mixed_settings_and_missing_runs_are_refused(
@@ -91,5 +91,5 @@ def test_mixed_settings_and_missing_runs_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=r"B mixes runs of different settings: method\.ccl is"):
         ok(sides[0], str(tmp_path))
-    with pytest.raises(CheckpointError, match="nowhere does not exist"):
+    with pytest.raises(CheckpointError, match="nowhere: does not exist"):
         ok(sides[0], str(tmp_path / "nowhere"))

@@ -64,7 +64,7 @@ def test_doctor_takes_options_of_the_dataset_only(main: Main) -> None:
     message = main.error("doctor", "shapes", "--training.lr", "1")
     assert "'training.lr'" in message
     assert "--data.options.NAME" in message
-    assert main.error("doctor", "shape").startswith("no dataset 'shape'; there are shapes, ")
+    assert "did you mean 'shapes'?" in main.error("doctor", "shape")
     assert main.error("doctor", "shapes", "--data.options.sise", "1").startswith(
         "dataset 'shapes' has no option 'sise'; it has classes, "
     )

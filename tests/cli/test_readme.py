@@ -30,7 +30,7 @@ def test_the_five_commands_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> Non
             sent = {"content": photo.read_bytes(), "headers": {"Content-Type": "image/png"}}
             answers.append(client.post("/v1/predict", **sent).json())
 
-    monkeypatch.setattr("cprompt.classifier.classifier.epochs_for", lambda photos: 1)
+    monkeypatch.setattr("cprompt.classifier.parameters.epochs_for", lambda photos: 1)
     monkeypatch.setattr(uvicorn.Server, "run", answer)
     draw, *learns, predict, serve = commands
     ok(*draw, "--classes", "4", "--photos", "4", "--test", "1")

@@ -108,7 +108,7 @@ def test_wrong_inputs_are_named_and_nothing_is_written(runs: Path, main: Main) -
     Path("empty").mkdir()
     for wrong, message in (
         ("other.json", "other.json is not a record of cprompt"),
-        ("nowhere", "nowhere does not exist"),
+        ("nowhere", "nowhere: does not exist"),
         ("empty", "empty: holds no record"),
     ):
         assert message in main.error("report", runs, wrong)

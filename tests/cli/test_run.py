@@ -133,7 +133,7 @@ def test_resume_goes_on_with_a_stopped_run(a_run: tuple[Path, str], main: Main) 
         run_experiment(settings, Path("stopped"), observer=StopInTheSecondTask())
     assert len(load_record(Path("stopped")).rows) == 1
     message = main.error(*arguments, "--out", "stopped")
-    assert message.startswith("stopped already holds a run; pass --resume")
+    assert message.startswith("stopped: already holds a run; pass --resume")
     printed = ok(*arguments, "--out", "stopped", "--resume")
     assert "task 1/3:" not in printed
     assert "task 2/3:" in printed
@@ -174,7 +174,7 @@ def test_an_interrupted_command_says_how_to_go_on(
         ("--trainin.epochs 3", "no settings 'trainin'; did you mean 'training'?"),
         ("--method.taau 3", "method cprompt: no setting 'taau'; did you mean 'tau'?"),
         ("--training.epochs many", "training.epochs: 'many' is not a whole number"),
-        ("--training.epochs 0", "training: epochs 0 must be at least 1"),
+        ("--training.epochs -1", "training: epochs -1 must not be negative"),
         ("--training.momentum 1", "training: momentum 1.0 must be in [0, 1)"),
         (
             "--training.epochs",

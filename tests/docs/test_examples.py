@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import cprompt
+from tests.registered import forgotten_afterwards
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 PUBLIC = [
@@ -42,7 +43,8 @@ def test_the_examples_of_a_module_run(name: str) -> None:
     assert found, f"{name} has `>>>` in it, but in no docstring"
     for test in found:
         said: list[str] = []
-        result = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append)
+        with forgotten_afterwards():
+            result = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append)
         assert result.failed == 0, "".join(said)
 
 

@@ -23,7 +23,7 @@ def test_every_method_has_a_page_with_each_of_its_settings(name: str) -> None:
     page = settings_pages.PAGES[name].read_text("utf-8")
     for mark in ("settings", "flavours"):
         assert page.count(f"<!-- {mark} -->") == page.count(f"<!-- /{mark} -->") == 1
-    assert page.count(f"<!-- results:{name} -->") == page.count("<!-- /results -->") == 1
+    assert page.count(f"<!-- results:{name} -->") == page.count("<!-- /results -->") <= 1
     for setting in dataclasses.fields(METHODS[name].Config):
         assert page.count(f"| `method.{setting.name}` |") == 1
 

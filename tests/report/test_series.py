@@ -48,7 +48,7 @@ def test_an_old_record_without_a_later_setting_is_in_the_series_of_its_default(
     make_run: MakeRun,
 ) -> None:
     old = make_run(seed=1)
-    for part, name in (("method", "align"), ("training", "precision"), ("evaluation", "top_k")):
+    for part, name in (("method", "tau"), ("training", "precision"), ("evaluation", "top_k")):
         del old.record.config[part][name]
     del old.record.config["cache"]
     assert labels([make_run(), old]) == ["CPrompt"]

@@ -119,10 +119,10 @@ def refusal(path: Path) -> str:
 
 
 def test_a_file_that_is_missing_or_no_json_is_named(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == f"{tmp_path / FILE} does not exist"
-    assert refusal(tmp_path / "none.json") == f"{tmp_path / 'none.json'} does not exist"
+    assert refusal(tmp_path) == f"{tmp_path / FILE}: does not exist"
+    assert refusal(tmp_path / "none.json") == f"{tmp_path / 'none.json'}: does not exist"
     (tmp_path / FILE).write_text('{"format": "cprompt-rec')
-    assert refusal(tmp_path).startswith(f"{tmp_path / FILE} is not readable JSON: ")
+    assert refusal(tmp_path).startswith(f"{tmp_path / FILE}: is not readable JSON: ")
 
 
 @pytest.mark.parametrize("other", ["[]", "3", "{}", '{"format": "cprompt-checkpoint"}'])

@@ -40,5 +40,5 @@ def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(model: Path, toke
 
 def test_a_missing_model_is_an_error_at_start(tmp_path: Path) -> None:
 
-    with pytest.raises(ModelError, match="there is no model in"):
+    with pytest.raises(ModelError, match="holds no model"):
         create_app(tmp_path / "nowhere")

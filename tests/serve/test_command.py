@@ -95,7 +95,7 @@ def test_the_command_refuses_what_makes_no_sense(
 def test_the_command_says_when_there_is_no_model(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["serve", str(tmp_path / "none")])
     assert isinstance(result.exception, CPromptError)
-    assert "there is no model in" in str(result.exception)
+    assert "holds no model" in str(result.exception)
 
 
 def test_a_port_that_is_taken_is_named(

@@ -9,7 +9,7 @@ import zlib
 import pytest
 from starlette.testclient import TestClient
 
-from cprompt.classifier.photo_sources import MAX_ASPECT
+from cprompt.classifier.photos import MAX_ASPECT
 from cprompt.data.image_files import FORMATS
 from tests.serve.common import (
     RED,

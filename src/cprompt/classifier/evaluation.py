@@ -17,7 +17,11 @@ from cprompt.classifier.photo_sources import UNKNOWN
 
 @dataclass(frozen=True)
 class ClassResult:
-    """Photos of a class, or of some classes, and what became of them."""
+    """Photos of a class, or of some classes, and how they were answered.
+
+    >>> (ClassResult(photos=4, right=3) + ClassResult(photos=4, right=2, unknown=1)).accuracy
+    0.625
+    """
 
     photos: int = 0
     right: int = 0
@@ -45,7 +49,13 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How labelled photos were answered. Photos of classes never learnt count in `unseen` only."""
+    """How labelled photos were answered. Photos of classes never learnt count in `unseen` only.
+
+    >>> p = np.array([[0.9, 0.1], [0.3, 0.7]])  # two photos, two names
+    >>> found = assess(p, ["cat", "dog"], {"cat": 1, "dog": 1}, 0.0, truth=["cat", "cat"])
+    >>> found.accuracy, found.per_class["cat"].right
+    (0.5, 1)
+    """
 
     photos: int
     accuracy: float | None

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer to a photo, and what it rests on."""
+    """The answer to a photo, and what it rests on.
+
+    >>> ranking = [("cat", 0.9), ("dog", 0.1)]
+    >>> answer = Explanation("cat", 0.9, True, ranking, 1, [("cat", 0.8)], score=4.2)
+    >>> answer.label, answer.ranking[1]
+    ('cat', ('dog', 0.1))
+    """
 
     label: str
     """The answer; `UNKNOWN` where `known` is false."""

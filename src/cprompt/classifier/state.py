@@ -24,7 +24,14 @@ from cprompt.methods.base import Method, rebuild
 
 @dataclass(frozen=True)
 class LearntBatch:
-    """One call of `learn`."""
+    """What one call of `learn` brought; `ContinualClassifier.history_` lists them.
+
+    >>> about = {"number": 1, "when": "2026-01-31T12:00:00+00:00", "photos": {"cat": 6, "dog": 5}}
+    >>> about |= {"new": ["cat", "dog"], "returning": [], "held_out": 2, "calibrated": False}
+    >>> about |= {"temperature": 1.0, "threshold": 0.0, "seconds": 3.2, "steps": 48, "before": ""}
+    >>> sum(LearntBatch(**about).photos.values())
+    11
+    """
 
     number: int
     """From 1."""

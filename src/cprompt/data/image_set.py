@@ -63,7 +63,12 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images to learn from and images to test on, over the same classes."""
+    """Images to learn from and images to test on, over the same classes.
+
+    >>> grey = ImageSet(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]), ("cat", "dog"))
+    >>> Dataset("pets", train=grey, test=grey).classes
+    ('cat', 'dog')
+    """
 
     name: str
     train: ImageSet

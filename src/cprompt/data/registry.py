@@ -38,6 +38,9 @@ class DatasetInfo:
     folder must hold, `options` what each keyword means. `expected` is what a complete copy has; it
     applies to a loaded dataset that is called `name`, so variants whose results cannot be compared
     are called something else. `needs_root` is false for a dataset that reads nothing from disk.
+
+    >>> DatasetInfo("pets", "our_package.pets:load", "cats and dogs", "CLASS/*.jpg", {}).needs_root
+    True
     """
 
     name: str
@@ -213,7 +216,12 @@ DATASETS = DatasetRegistry()
 
 
 def register_dataset(info: DatasetInfo) -> DatasetInfo:
-    """Make a dataset known by its name; a module named by `--plugin` calls this."""
+    """Make a dataset known by its name; a module named by `--plugin` calls this.
+
+    >>> pets = DatasetInfo("pets", "our_package.pets:load", "cats and dogs", "CLASS/*.jpg", {})
+    >>> register_dataset(pets).name in DATASETS
+    True
+    """
     DATASETS.add(info)
     return info
 

@@ -32,6 +32,9 @@ class Response:
 
     logits (B, classes seen); feature (B, …), what the heads read; query (B, D) where the method
     makes one; task (B,), whose prompt answered, where it selects one.
+
+    >>> Response(torch.zeros(2, 5), feature=torch.zeros(2, 64), query=None, task=None).logits.shape
+    torch.Size([2, 5])
     """
 
     logits: Tensor
@@ -42,7 +45,11 @@ class Response:
 
 @dataclass(frozen=True)
 class ClassifierDefaults:
-    """How the classifier for photos uses a method, unless its user says otherwise."""
+    """How the classifier for photos uses a method, unless its user says otherwise.
+
+    >>> ClassifierDefaults(settings={"length": 5}, temperature=10.0).training["lr"]
+    0.05
+    """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the method that differ from its own defaults."""
@@ -67,6 +74,12 @@ class Method(nn.Module):
     and `choose` where the method has them, `feature`, `answer`. The steps are separate so that
     evaluation, which asks about the same images after every task, can keep what has not changed:
     a query never does, a feature does not where `features_are_final`.
+
+    >>> from cprompt import load_backbone
+    >>> method = create_method("finetune", load_backbone("test_vit", "random:0", image_size=48))
+    >>> method.begin_task(3, torch.Generator().manual_seed(0))
+    >>> method.respond(torch.zeros(2, 3, 48, 48)).logits.shape
+    torch.Size([2, 3])
     """
 
     name: ClassVar[str]
@@ -210,6 +223,15 @@ def register(name: str, config: type, *, title: str | None = None) -> Callable[[
     """Class decorator: make a method known as `name`, with the dataclass `config` as its settings.
 
     `title` is how tables and figures call it; by default as `name`.
+
+    >>> @dataclass(frozen=True)
+    ... class NoSettings:
+    ...     "Nothing to set."
+    >>> @register("guess", NoSettings, title="Guessing")
+    ... class Guess(Method):
+    ...     "Answers the first class, always."
+    >>> METHODS.title("guess")
+    'Guessing'
     """
 
     def add(cls: M) -> M:
@@ -226,7 +248,13 @@ def register(name: str, config: type, *, title: str | None = None) -> Callable[[
 def create_method(
     name: str, backbone: FrozenViT, settings: Mapping[str, Any] | None = None
 ) -> Method:
-    """Build the method `name` with the given settings, the rest at their defaults."""
+    """Build the method `name` with the given settings, the rest at their defaults.
+
+    >>> from cprompt import load_backbone
+    >>> backbone = load_backbone("test_vit", "random:0", image_size=48)
+    >>> create_method("cprompt", backbone, {"tau": 1.2}).config.tau
+    1.2
+    """
     cls = method_class(name)
     config: Any = from_mapping(cls.Config, settings or {}, where=f"method {name}")
     return cls(backbone, config)

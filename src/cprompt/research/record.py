@@ -118,7 +118,8 @@ class Record:
         known["stream"] = TaskStream.from_dict(values["stream"])
         known["rows"] = [TaskCounts.from_dict(row) for row in values["rows"]]
         config = values["config"]
-        known["config"] = {**config, "method": current_settings(config["method"])}
+        if "method" in config:
+            known["config"] = {**config, "method": current_settings(config["method"])}
         return cls(**known)
 
     def take_up(self, saved: Record) -> None:

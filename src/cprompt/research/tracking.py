@@ -71,7 +71,8 @@ class Tracking(Observer):
             return
         self._begun = True
         epochs = self._config.training.epochs
-        before: dict[Axis, int] = {"task": task, "epoch": task * epochs + done * epochs // steps}
+        in_task = done * epochs // max(steps, 1)
+        before: dict[Axis, int] = {"task": task, "epoch": task * epochs + in_task}
         settings = flatten(self._config.public())
         for tracker in self._trackers:
             tracker.begin(settings, before)  # an error here is told before anything was computed

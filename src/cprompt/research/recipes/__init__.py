@@ -27,7 +27,7 @@ def benchmark_recipe(name: str) -> dict[str, Any]:
 
 def flavours(method: str) -> list[str]:
     """Named sets of a method's settings, the default one first; [] where there is only one."""
-    recipe = read_recipe("methods", method) if method in recipe_names("methods") else {}
+    recipe = _recipe_of(method)
     names = recipe.get("flavours", {})
     return sorted(names, key=lambda name: name != recipe.get("default_flavour"))
 
@@ -46,13 +46,19 @@ def method_recipe(method: str, flavour: str | None = None) -> tuple[str | None, 
             f"{method} has no flavour {flavour!r}; "
             + (f"it has {', '.join(known)}" if known else "it has only one set of settings")
         )
-    if method not in recipe_names("methods"):
-        return None, {}
-    recipe = read_recipe("methods", method)
+    recipe = _recipe_of(method)
     if not known:
         return None, recipe
     flavour = flavour or known[0]
     return flavour, recipe["flavours"][flavour]
+
+
+def _recipe_of(method: str) -> dict[str, Any]:
+    """A method's recipe, or that of another method if it says `same_as`; {} if it has none."""
+    if method not in recipe_names("methods"):
+        return {}
+    recipe = read_recipe("methods", method)
+    return read_recipe("methods", recipe["same_as"]) if "same_as" in recipe else recipe
 
 
 def recipe_names(kind: str) -> list[str]:

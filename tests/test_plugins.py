@@ -1,0 +1,199 @@
+"""Methods and datasets from outside the package: a file in the working folder, or a package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from typer.testing import CliRunner
+
+from cprompt import plugins
+from cprompt.cli import app
+from cprompt.data.datasets import shapes
+from cprompt.errors import ConfigError
+from cprompt.methods.registry import METHODS
+from cprompt.research.record import load_record
+from cprompt.serve.app import create_app
+from tests.registered import forgotten_afterwards
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "add_a_method.md").read_text("utf-8")
+METHOD = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+TABLE = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]
+SMALL = ["--backbone", "test_vit", "--weights", "random:0", "--backbone.image_size", "48"]
+TINY = [*SMALL, "--training.epochs", "1", "--execution.device", "cpu", "--stream.sizes", "[2,1]"]
+for _option, _value in {
+    "classes": 3,
+    "train_per_class": 4,
+    "test_per_class": 2,
+    "size": 48,
+}.items():
+    TINY += [f"--data.options.{_option}", str(_value)]
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with nothing but the page's method and table, for the benchmark `shapes`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "nearest_mean.py").write_text(METHOD, "utf-8")
+    (tmp_path / "table.yaml").write_text(TABLE.replace("cars10", "shapes"), "utf-8")
+    with forgotten_afterwards():
+        yield tmp_path
+    sys.modules.pop("nearest_mean", None)
+
+
+def ok(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_newcomers_method_goes_from_its_file_to_a_table(newcomer: Path) -> None:
+    """Listed, run, resumed, tabulated, reported; the file and the table take under 60 lines."""
+    assert len(METHOD.splitlines()) + len(TABLE.splitlines()) < 60
+    outside = ["--plugin", "nearest_mean"]
+    assert "nearest_mean" in ok("list", "methods", *outside)
+    run = ["run", "shapes", "--method", "nearest_mean", *outside, *TINY, "--out", "one"]
+    ok(*run)
+    record = load_record(Path("one"))
+    assert record.finished
+    assert record.losses == [[], []]  # it is not trained
+    ok(*run, "--resume")
+    assert load_record(Path("one")).rows == record.rows
+    table = ok("table", "table.yaml", *outside, *TINY, "--seeds", "1", "--format", "markdown")
+    assert re.search(r"\| Nearest mean \| [\d.]+ \| [\d.]+ \|", table)
+    assert re.search(r"\| CPrompt \| [\d.]+ \| [\d.]+ \|", table)
+    ok("report", "one", "--out", "report")
+    assert "Nearest mean" in Path("report/report.html").read_text("utf-8")
+
+
+def test_a_newcomers_method_answers_photos_and_is_served(newcomer: Path) -> None:
+    drawn = shapes.load(classes=2, train_per_class=6, test_per_class=1, size=48, difficulty=0.0)
+    for i, label in enumerate(drawn.train.labels):
+        folder = newcomer / "photos" / drawn.classes[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        drawn.train.load(i).save(folder / f"{i}.png")
+    outside = ["--plugin", "nearest_mean"]
+    embedded = ["--backbone", "test_vit", "--weights", "random:0"]
+    ok("learn", "model", "photos", "--method", "nearest_mean", *embedded, *outside)
+    photo = next(Path("photos", drawn.classes[0]).iterdir())
+    (answer,) = json.loads(ok("predict", "model", str(photo), "--json", *outside))
+    assert answer["ranking"][0][0] == drawn.classes[0]
+    with TestClient(create_app(Path("model")), base_url="http://127.0.0.1") as client:
+        sent = client.post("/v1/predict", files={"images": photo.read_bytes()})
+        assert sent.status_code == 200, sent.text
+        (served,) = sent.json()["predictions"]
+        assert served["ranking"][0]["label"] == drawn.classes[0]
+        assert served["probability"] == pytest.approx(answer["probability"], abs=1e-9)
+
+
+def test_without_the_plugin_a_run_or_a_model_says_what_is_missing(newcomer: Path) -> None:
+    with pytest.raises(ConfigError, match="no method is called 'nearest_mean'") as caught:
+        CliRunner().invoke(
+            app, ["run", "shapes", "--method", "nearest_mean"], catch_exceptions=False
+        )
+    assert "--plugin" in str(caught.value.hint)
+    assert "nearest_mean" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import nothing_of_the_kind", "ModuleNotFoundError: No module named 'nothing_of"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("def", "SyntaxError"),
+    ],
+)
+def test_a_plugin_that_fails_is_named_with_its_error(
+    newcomer: Path, code: str, message: str
+) -> None:
+    (newcomer / "broken_plugin.py").write_text(code, "utf-8")
+    with pytest.raises(ConfigError, match="the plugin 'broken_plugin' cannot be imported") as error:
+        plugins.import_module("broken_plugin")
+    assert message in error.value.message
+
+
+def test_a_plugin_that_takes_the_name_of_a_method_is_refused(newcomer: Path) -> None:
+    assert "cprompt" in METHODS
+    (newcomer / "again.py").write_text(METHOD.replace('"nearest_mean"', '"finetune"'), "utf-8")
+    METHODS["finetune"]  # imported, as by any earlier run
+    with pytest.raises(ConfigError, match="two methods are called 'finetune'"):
+        plugins.import_module("again")
+
+
+DATASET = """
+import numpy as np
+from cprompt import Dataset, DatasetInfo, ImageSet
+
+def load(root):
+    images = ImageSet(np.zeros((4, 48, 48, 3), np.uint8), np.array([0, 0, 1, 1]), ("a", "b"))
+    return Dataset("black", images, images)
+
+BLACK = DatasetInfo("black", load, "black squares", "nothing", {}, needs_root=False)
+"""
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "our-methods"
+version = "1"
+[project.entry-points."cprompt.methods"]
+nearest_mean = "our_methods.nearest_mean"
+broken = "our_methods.nothing"
+[project.entry-points."cprompt.datasets"]
+black = "our_methods.black:BLACK"
+[tool.setuptools]
+packages = ["our_methods"]
+"""
+
+
+def test_an_installed_package_brings_methods_and_datasets(tmp_path: Path) -> None:
+    """Listed, run and resumed without a word; one that is broken spoils nothing but itself."""
+    package = tmp_path / "project" / "our_methods"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "nearest_mean.py").write_text(METHOD, "utf-8")
+    (package / "black.py").write_text(DATASET, "utf-8")
+    (package.parent / "pyproject.toml").write_text(PROJECT, "utf-8")
+    installed = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--no-index", "--target", installed, package.parent], check=True)
+
+    paths = [str(installed), *(p for p in sys.path if p)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    script = f"""
+from typer.testing import CliRunner
+from cprompt.cli import app
+from cprompt.errors import ConfigError
+def ok(*words):
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+assert "nearest_mean" in ok("list", "methods")
+assert "black" in ok("list", "datasets")
+run = ["run", "shapes", "--method", "nearest_mean", *{TINY!r}]
+ok(*run, "--out", "one")
+ok(*run, "--out", "one", "--resume")
+ok("run", "folder", "--data.dataset", "black", "--stream.sizes", "[1,1]", "--out", "two",
+   "--method", "nearest_mean", *{SMALL!r})
+try:
+    ok("run", "shapes", "--method", "broken")
+except ConfigError as error:
+    assert "our-methods" in str(error), error
+else:
+    raise AssertionError("a broken entry point was not named")
+"""
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env=environment, cwd=tmp_path, timeout=120
+    )
+    assert load_record(tmp_path / "one").finished
+    assert load_record(tmp_path / "two").dataset == "black"
