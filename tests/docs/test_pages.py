@@ -6,8 +6,8 @@ import importlib.util
 import json
 import re
 import sys
-import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,12 +31,14 @@ def test_the_worked_example_of_a_method_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    example = types.ModuleType("example")  # dataclasses look their module up
-    monkeypatch.setitem(sys.modules, "example", example)
+    monkeypatch.syspath_prepend(tmp_path)
+    method_file, example = blocks("docs/add_a_method.md")
+    (tmp_path / "nearest_mean.py").write_text(method_file, "utf-8")
+    made: dict[str, Any] = {}
     with forgotten_afterwards():
-        for block in blocks("docs/add_a_method.md"):
-            exec(compile(block, "docs/add_a_method.md", "exec"), vars(example))
-        record = example.record
+        exec(compile(example, "docs/add_a_method.md", "exec"), made)
+        sys.modules.pop("nearest_mean")
+        record = made["record"]
         method = load_method(Path("runs/nearest_mean"), load_backbone(record.backbone["name"]))
         assert type(method) is METHODS["nearest_mean"]
 

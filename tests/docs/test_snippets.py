@@ -13,6 +13,7 @@ what a block is. A comment right above the block, if there is one, says how it i
                  <!-- test: shown -->        executed, and the page shows what it prints
                  <!-- test: shown-part -->   executed for some methods; the page has every line
     ```python    <!-- test: parse -->        only compiled
+                 <!-- test: file NAME -->    written to that file, for the blocks that follow
     ```yaml      <!-- test: file NAME -->    written to that file, for the blocks that follow
     ```text      <!-- test: output -->       what the block before prints
                  <!-- test: example -->      what something may look like; not checked
@@ -65,7 +66,7 @@ BLOCK = re.compile(
 )
 MODES: dict[str, set[str | None]] = {
     "sh": {None, "quick", "dry-run", "parse", "make-targets", "shown", "shown-part"},
-    "python": {None, "parse"},
+    "python": {None, "parse", "file"},
     "yaml": {None, "file"},
     "text": {"output", "example"},
 }
@@ -126,6 +127,8 @@ class Session:
     page: str = ""
     printed: str = ""
     job: str = ""
+    files: list[str] = field(default_factory=list)
+    """Modules that blocks were written to."""
     services: list[tuple[uvicorn.Server, threading.Thread, int]] = field(default_factory=list)
 
     def do(self, block: Block) -> None:
@@ -144,6 +147,10 @@ class Session:
             config_from_dict(settings)
 
     def _python(self, block: Block) -> None:
+        if block.mode == "file":
+            Path(block.argument).write_text(block.code, encoding="utf-8")
+            self.files.append(Path(block.argument).stem)
+            return
         code = compile(block.code, self.module.__name__, "exec")
         if block.mode != "parse":
             out = io.StringIO()
@@ -292,6 +299,7 @@ def _check_words(words: list[str]) -> None:
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """A reader in an empty folder, for whom every batch is learnt in one epoch."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(parameters, "epochs_for", lambda photos: 1)
     module = types.ModuleType("page")  # dataclasses look their module up
     monkeypatch.setitem(sys.modules, "page", module)
@@ -302,6 +310,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     with forgotten_afterwards():
         yield reader
     reader.stop()
+    for module_name in reader.files:
+        sys.modules.pop(module_name, None)
 
 
 def follow(text: str, session: Session, folder: Path) -> None:
