@@ -51,6 +51,20 @@ def train_step(result: Result) -> str:
     return table(head, rows) + f"\n{sizes}; {hardware_text(result)}.\n"
 
 
+def resample(result: Result) -> str:
+    rows = [
+        [
+            name,
+            f"{1e3 * each['seconds']['median']:.2f}",
+            f"{each['levels_from_pil']['max']:.0f}",
+            f"{each['levels_from_pil']['mean']:.2f}",
+        ]
+        for name, each in result["ways"].items()
+    ]
+    head = ["views by", "ms per batch", "largest difference to Pillow, levels", "mean"]
+    return table(head, rows) + f"\n{hardware_text(result)}.\n"
+
+
 def predict(result: Result) -> str:
     rows = [
         [
@@ -166,6 +180,7 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "epoch": epoch,
     "evaluate": evaluate,
     "memory": memory,
+    "resample": resample,
 }
 
 
