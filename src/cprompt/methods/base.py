@@ -91,6 +91,8 @@ class Method(nn.Module):
     features_are_final: ClassVar[bool] = False
     """Whether an image's feature, under a given task's prompt, stays the same after every later
     task."""
+    extra_views: int = 0
+    """How many randomly augmented views of every image `end_task` gets beside the test view."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
 
     def __init__(self, backbone: FrozenViT, config: Any) -> None:
@@ -142,7 +144,10 @@ class Method(nn.Module):
         return {}
 
     def end_task(self, batches: Batches) -> None:
-        """Use the task's training images once more, under the test view, without gradient."""
+        """Use the task's training images once more, without gradient.
+
+        They come under the test view, then `extra_views` times under random views.
+        """
 
     def close_task(self) -> None:
         """Freeze what the task learnt; must depend on nothing but the method's own state."""

@@ -47,6 +47,7 @@ _BUILT_IN = (
     _built_in("coda", "CODA-Prompt", "Prompts mixed from components by attention"),
     _built_in("slca", "SLCA", "The whole backbone tuned slowly; heads aligned on Gaussians"),
     _built_in("hide", "HiDe-Prompt", "A prefix per task, found by a head on plain features"),
+    _built_in("strata", "Strata", "Class means and one covariance over all layers, in closed form"),
     _built_in("aligned", "CPrompt, aligned", "CPrompt with heads and keys from class statistics"),
     _built_in("finetune", "Fine-tuning", "One prompt and one head, nothing protected: lower bound"),
     _built_in("joint", "Joint", "All classes learnt at once: the upper bound"),

@@ -7,7 +7,7 @@ random state there is: a run that is stopped anywhere and resumed ends with the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -160,7 +160,7 @@ class Learner:
             self.position.epoch, self.position.step = self.training.epochs, 0
             if self.checkpointer:
                 self.checkpointer.task_trained(self.state)
-            self.method.end_task(_TestViews(self, train))
+            self.method.end_task(_LastPasses(self, train))
             self.method.close_task()
         losses = self.losses.epochs
         self.optimizer = self.stepper = None
@@ -301,18 +301,24 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class _TestViews:
-    """A task's images under the test view, embedded, batch by batch, as often as is asked for."""
+class _LastPasses:
+    """A task's images for `Method.end_task`, embedded, as often as it iterates over them.
+
+    First under the test view, then `Method.extra_views` times under random views.
+    """
 
     learner: Learner
     train: BatchLoader
 
     def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
         learner = self.learner
-        for images, targets in self.train.unaugmented():
-            with torch.no_grad():
-                embedded = learner.method.embed(images, learner.training.precision)
-            yield embedded, targets
+        passes: list[Iterable[tuple[Tensor, Tensor]]] = [self.train.unaugmented()]
+        passes += [self.train.epoch(view) for view in range(learner.method.extra_views)]
+        for passed in passes:
+            for images, targets in passed:
+                with torch.no_grad():
+                    embedded = learner.method.embed(images, learner.training.precision)
+                yield embedded, targets
 
 
 def _cuda_devices(device: torch.device) -> list[torch.device]:

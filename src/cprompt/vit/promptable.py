@@ -8,11 +8,12 @@ one for each image. Nothing here knows what a task or a method is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -128,7 +129,34 @@ class PromptableViT(nn.Module):
         """
         return self.tap(self._pass(embedded, prompts, class_token_only=True), tap)
 
-    def _pass(self, embedded: Embedded, prompts: Prompts | None, class_token_only: bool) -> Tensor:
+    def taps(
+        self, embedded: Embedded, layers: Sequence[int], prompts: Prompts | None = None
+    ) -> Tensor:
+        """What single blocks say, in one pass: (B, layers, 2, D).
+
+        After each block of `layers`, in ascending order, the class token and the mean of the patch
+        tokens. They are normalised to zero mean and unit variance; after the last block the
+        model's own final norm does that instead. Prompt tokens are not read.
+        """
+        found: list[Tensor] = []
+
+        def read(layer: int, tokens: Tensor, first_patch: int) -> None:
+            if layer in layers:
+                last = layer == self.depth - 1
+                normed = self.norm(tokens) if last else F.layer_norm(tokens, tokens.shape[-1:])
+                found.append(torch.stack([normed[:, 0], normed[:, first_patch:].mean(1)], dim=1))
+
+        self._pass(embedded, prompts, class_token_only=False, after_block=read)
+        return torch.stack(found, dim=1)
+
+    def _pass(
+        self,
+        embedded: Embedded,
+        prompts: Prompts | None,
+        class_token_only: bool,
+        after_block: Callable[[int, Tensor, int], None] | None = None,
+    ) -> Tensor:
+        """All blocks; `after_block` gets each one's number, its tokens and where patches begin."""
         prompts = prompts or Prompts()
         self._check(prompts)
         x, precision = embedded.tokens, embedded.precision
@@ -152,6 +180,9 @@ class PromptableViT(nn.Module):
                     x, pending = self._run_block(block, x, pending, prefix, asking)
                 else:
                     x, pending = block(settled(x, pending)), None
+                if after_block is not None:
+                    x, pending = settled(x, pending), None
+                    after_block(layer, x.float(), end)
         return settled(x, pending).float()
 
     def tap(self, tokens: Tensor, where: Tap) -> Tensor:

@@ -51,6 +51,7 @@ class Recipe:
 
 RECIPES: dict[str, Recipe] = {
     "photo": Recipe(),
+    "wide": Recipe(scale=(0.3, 1.0)),
     "cifar": Recipe(brightness=63 / 255),
     "drawn": Recipe(squeeze=True, scale=(0.6, 1.0), ratio=(0.87, 1.15)),
     "plain": Recipe(margin=1.0, scale=None),
@@ -89,6 +90,7 @@ def build(recipe: str, size: int, normalization: str) -> Preparation:
 
     - `photo`: any part of the image from 8 % of its area up, mirrored half of the time; tested
       on the central square.
+    - `wide`: as `photo`, from 30 % of the area up.
     - `cifar`: as `photo`, after enlarging and a change of brightness, for images smaller than
       `size`.
     - `drawn`: most of the image (60 % up), hardly stretched, since proportions tell a square
