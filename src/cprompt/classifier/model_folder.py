@@ -272,7 +272,7 @@ def _bytes(path: Path) -> bytes:
         if path.name != FILE:
             raise ModelError("is missing", file=path, hint=RESTORE) from None
         raise ModelError(
-            "does not hold a model", file=path.parent, hint="`cprompt learn` makes one"
+            "holds no model", file=path.parent, hint="`cprompt learn` makes one"
         ) from None
     except OSError as error:
         raise ModelError(f"cannot be read ({error.strerror or error})", file=path) from error
