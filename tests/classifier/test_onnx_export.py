@@ -98,12 +98,9 @@ def exported(kind: str, folder: Path) -> tuple[ContinualClassifier, ExportInfo]:
     return classifier, export_onnx(classifier, folder / f"{kind}.onnx")
 
 
-@pytest.fixture
-def traced_already(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Exports take the graph of the exported fine-tuning model instead of tracing another."""
-    _, info = exported("finetune", folder)
+def use_graph_of(info: ExportInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports take this graph instead of tracing another."""
     monkeypatch.setattr(onnx_export, "_traced", lambda *_: onnx.load(info.path))
-    return info.path
 
 
 @pytest.fixture(scope="module")
@@ -296,11 +293,11 @@ def test_what_cannot_be_exported_is_said_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("traced_already")
 def test_a_full_disk_leaves_the_file_before(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classifier, _ = exported("finetune", folder)
+    classifier, info = exported("finetune", folder)
+    use_graph_of(info, monkeypatch)
     path = tmp_path / "it.onnx"
     path.write_bytes(b"the one before")
 
@@ -314,17 +311,22 @@ def test_a_full_disk_leaves_the_file_before(
 
 
 def test_the_command_and_the_code_in_the_docs_answer_as_the_classifier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    classifier = learnt({"red": 6, "sea": 6}, {"moss": 6}, transform="photo", **METHODS["aligned"])
+    classifier, info = exported("aligned", folder)
+    use_graph_of(info, monkeypatch)
+    monkeypatch.setattr(classifier, "transform", "photo")  # its views are not part of the graph
     classifier.save("model")
     (scene,) = noise("sea", 1, seed=9)
     for name, size in (("photo", (203, 131)), ("small", (41, 50))):
         Image.fromarray(scene).resize(size).save(f"{name}.jpg")
     command = ["export", "model", "--onnx", "flowers.onnx", "--check", ".", "--check", "photo.jpg"]
     said = CliRunner().invoke(app, command, catch_exceptions=False).stdout
-    assert re.search(r"flowers\.onnx: [\d.]+ MiB, 3 classes, images of 32×32 pixels", said)
+    assert re.search(r"flowers\.onnx: [\d.]+ MiB, 5 classes, images of 32×32 pixels", said)
     assert re.search(r"agrees to \S+ on random images and 3 photos", said)
 
     page = (ROOT / "docs/export.md").read_text("utf-8")
