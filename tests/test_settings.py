@@ -157,8 +157,8 @@ def test_check_passes_what_holds_and_raises_what_does_not() -> None:
 
 
 def test_suggest_names_the_nearest_or_all() -> None:
-    assert suggest("cars", ["cars10", "cifar100"]) == "; did you mean 'cars10'?"
-    assert suggest("q", ["cars10", "cifar100"]) == "; there are cars10, cifar100"
+    assert suggest("cars", ["cars10", "cifar100"]) == "did you mean 'cars10'?"
+    assert suggest("q", ["cars10", "cifar100"]) == "there are cars10, cifar100"
 
 
 # --- and back -----------------------------------------------------------------------------------

@@ -149,8 +149,8 @@ FINDINGS = [
     Finding(
         "a key for each class picks the prompt better",
         "keys",
-        ("cprompt", "one key a class"),
-        ("cprompt", "one key a task"),
+        ("cprompt", "one key per class"),
+        ("cprompt", "one key per task"),
         "selection_accuracy",
     ),
     Finding("the auxiliary loss is needed", "aux", CPROMPT, ("cprompt", "w/o L_aux")),

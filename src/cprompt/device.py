@@ -22,7 +22,7 @@ def pick_device(wanted: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(
-            f"device {wanted!r} cannot be used here ({str(error).splitlines()[0]}); "
-            "use auto, cpu, cuda or mps"
+            f"device {wanted!r} cannot be used here ({str(error).splitlines()[0]})",
+            hint="use auto, cpu, cuda or mps",
         ) from error
     return device

@@ -1,8 +1,8 @@
 """Errors a user can act on.
 
-An error is data: what is wrong, in which file, and what to do about it. Whoever shows it decides
-which parts to print; nobody edits a sentence. The command line prints all of it, without a
-traceback; any other exception that escapes is a defect and keeps its traceback.
+An error is data: what is wrong, in which file, and what to do about it. The code that shows an
+error chooses which parts to print and never edits their text. The command line prints all parts
+without a traceback. Any other exception that reaches the user is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CheckpointError(CPromptError):
 
 
 class ModelError(CPromptError):
-    """A model folder is missing, damaged, in use, or does not fit what is asked of it.
+    """A model folder is missing, damaged or in use, or the request does not fit its model.
 
     >>> from cprompt import ContinualClassifier
     >>> ContinualClassifier.load("no such folder")

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write `data` beside `path`, to disk, and only then give it that name."""
+    """Write `data` to a temporary file beside `path`, sync it to disk, then rename it to `path`."""
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,15 +30,15 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise CheckpointError(
             f"cannot be written ({error.strerror})",
             file=path,
-            hint="make room or choose another folder",
+            hint="free some disk space, or choose another folder",
         ) from error
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, before the work whose result it is to hold.
+    """Raise a ConfigError if `path` cannot be written; call it before long work.
 
-    Nothing is created. The folder is made by `write_bytes`, so only the nearest one that exists
-    must be a folder in which this process may write.
+    Nothing is created. `write_bytes` makes missing folders, so it is enough that the nearest
+    existing folder is writable.
     """
     if os.path.isdir(path):
         raise ConfigError("is a folder, not a file", file=path, hint="name a file in it")
@@ -47,20 +47,20 @@ def check_writable(path: Path) -> None:
         raise ConfigError(f"cannot be written, {folder} is not a folder", file=path)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(
-            f"cannot be written, {folder} may not be changed",
+            f"cannot be written, {folder} is read-only",
             file=path,
             hint="change its permissions, or choose another folder",
         )
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as readable JSON. NaN is refused, as JSON has none."""
+    """Write `value` as indented JSON; NaN and infinity raise a ValueError."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     write_bytes(path, (text + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON; a missing or broken file is named in the error."""
+    """Read JSON; the error for a missing or invalid file names it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

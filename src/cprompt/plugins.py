@@ -2,7 +2,7 @@
 
 An installed package offers them through the entry-point groups `cprompt.methods` and
 `cprompt.datasets`; a file in the working folder is named on the command line, `--plugin MODULE`.
-Nothing is imported because a model folder, a record or a checkpoint says so.
+A model folder, a record or a checkpoint never causes an import.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def offered(group: str) -> Mapping[str, EntryPoint]:
 
 
 def load(entry: EntryPoint) -> Any:
-    """What an entry point refers to; a ConfigError names the package if that fails."""
+    """Load the object an entry point refers to; if that fails, a ConfigError names the package."""
     try:
         return entry.load()
     except Exception as error:  # an outside module may fail in any way

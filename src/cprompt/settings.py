@@ -28,7 +28,8 @@ def check(condition: bool, message: str) -> None:
 def from_mapping(config: type[C], values: Mapping[str, Any], where: str) -> C:
     """Build `config` (a dataclass, possibly nested) from plain values.
 
-    Unknown names and values of the wrong type raise a ConfigError that begins with `where`.
+    Unknown names and values of the wrong type raise a ConfigError whose message starts with
+    `where`.
 
     >>> @dataclasses.dataclass
     ... class Training:
@@ -45,7 +46,7 @@ def from_mapping(config: type[C], values: Mapping[str, Any], where: str) -> C:
     built: dict[str, Any] = {}
     for name, value in values.items():
         if name not in names:
-            raise ConfigError(f"{where}: no setting {name!r}{suggest(name, names)}")
+            raise ConfigError(f"{where}: no setting {name!r}", hint=suggest(name, names))
         hint = hints[name]
         if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
             built[name] = from_mapping(typing.cast(type, hint), value, f"{where}.{name}")
@@ -54,11 +55,15 @@ def from_mapping(config: type[C], values: Mapping[str, Any], where: str) -> C:
     try:
         return config(**built)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        message = f"{where}: {error.message}"
+        raise ConfigError(message, hint=error.hint, file=error.file) from None
 
 
 def keywords(function: Callable[..., Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Plain values as the annotated keywords of `function`; the wrong type is a ConfigError."""
+    """Convert plain values to the annotated types of `function`'s keyword arguments.
+
+    A value of the wrong type raises a ConfigError.
+    """
     hints = typing.get_type_hints(function)
     return {
         name: _convert(hints.get(name, Any), value, f"{where}.{name}")
@@ -67,9 +72,9 @@ def keywords(function: Callable[..., Any], values: Mapping[str, Any], where: str
 
 
 def suggest(name: object, names: list[str]) -> str:
-    """How an unknown name's message goes on: the nearest one, or all there are."""
+    """A hint for an unknown name: the most similar known name, or all known names."""
     near = difflib.get_close_matches(str(name), names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
 
 
 def to_mapping(config: Any) -> dict[str, Any]:

@@ -88,12 +88,19 @@ def learnt(*batches: dict[str, int], **params: Any) -> ContinualClassifier:
     return classifier
 
 
-@functools.cache
+BATCHES = ({"red": 8, "Ära": 9}, {"moss": 7}, {"sun": 6, "red": 8, "猫": 6})
+
+
+@functools.cache  # an export takes seconds
 def exported(kind: str, folder: Path) -> tuple[ContinualClassifier, ExportInfo]:
-    """A model of three batches, in the last of which a class returns."""
-    batches = [{"red": 8, "Ära": 9}, {"moss": 7}, {"sun": 6, "red": 8, "猫": 6}]
-    classifier = learnt(*batches, **METHODS[kind])
+    """A model of three batches, in the last of which a class returns, and its file."""
+    classifier = learnt(*BATCHES, **METHODS[kind])
     return classifier, export_onnx(classifier, folder / f"{kind}.onnx")
+
+
+def use_graph_of(info: ExportInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports take this graph instead of tracing another."""
+    monkeypatch.setattr(onnx_export, "_traced", lambda *_: onnx.load(info.path))
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +113,11 @@ def session(path: Path) -> onnxruntime.InferenceSession:
 
 
 @functools.cache
-def five_hundred() -> NDArray[np.uint8]:
+def two_hundred() -> NDArray[np.uint8]:
     """Half noise, half drawn."""
     rng = np.random.default_rng(0)
-    drawn = [shapes.draw_image(shapes.CLASSES[i % 30], "test", i, size=SIDE) for i in range(250)]
-    return np.concatenate([rng.integers(0, 256, (250, SIDE, SIDE, 3), np.uint8), np.stack(drawn)])
+    drawn = [shapes.draw_image(shapes.CLASSES[i % 30], "test", i, size=SIDE) for i in range(100)]
+    return np.concatenate([rng.integers(0, 256, (100, SIDE, SIDE, 3), np.uint8), np.stack(drawn)])
 
 
 def as_input(images: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -120,9 +127,9 @@ def as_input(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 @pytest.mark.parametrize("kind", METHODS)
 def test_answers_are_the_classifiers_for_any_size_of_batch(kind: str, folder: Path) -> None:
     classifier, info = exported(kind, folder)
-    images = five_hundred()
+    images = two_hundred()
     expected = classifier.predict_proba(list(images))
-    assert np.bincount(expected.argmax(1)).max() < 400
+    assert np.bincount(expected.argmax(1)).max() < 160
     explained = classifier.explain(list(images), top=1)
     prompts = [0 if each.prompt is None else each.prompt for each in explained]
     assert set(prompts) == ({1, 2, 3} if classifier.method_.selects_task else {0})
@@ -133,7 +140,7 @@ def test_answers_are_the_classifiers_for_any_size_of_batch(kind: str, folder: Pa
             for at in range(0, len(images), size)
         ]
         probabilities, prompt, logits = (np.concatenate(part) for part in zip(*parts, strict=True))
-        assert probabilities.shape == (500, 5)
+        assert probabilities.shape == (200, 5)
         assert np.abs(probabilities - expected).max() < 1e-4
         assert (probabilities.argmax(1) == expected.argmax(1)).all()
         assert prompt.tolist() == prompts
@@ -144,7 +151,7 @@ def test_answers_are_the_classifiers_for_any_size_of_batch(kind: str, folder: Pa
 
 def test_a_name_is_given_the_sum_of_its_positions(folder: Path) -> None:
     classifier, info = exported("aligned", folder)
-    feed = {"pixels": as_input(five_hundred()[:9])}
+    feed = {"pixels": as_input(two_hundred()[:9])}
     probabilities, logits = session(info.path).run(["probabilities", "logits"], feed)
     assert logits.shape == (9, 6)  # red has two positions, 0 and 4
     parts = np.exp(logits.astype(np.float64) / classifier.temperature_)
@@ -206,35 +213,35 @@ def test_one_whole_file_is_written_that_names_no_path_of_the_machine(folder: Pat
     assert weights < info.bytes < 2.5 * weights
 
 
-def test_the_classifier_stays_as_it_was(tmp_path: Path) -> None:
-    classifier = learnt({"red": 5, "sea": 5}, precision="bf16", **METHODS["finetune"])
-    before = classifier.predict_proba(noise("red", 3))
-    trainable = [p.requires_grad for p in classifier.method_.parameters()]
-    export_onnx(classifier, tmp_path / "it.onnx", opset=20)
-    assert [p.requires_grad for p in classifier.method_.parameters()] == trainable
-    np.testing.assert_array_equal(classifier.predict_proba(noise("red", 3)), before)
-    assert onnx.load(tmp_path / "it.onnx").opset_import[0].version == 20
+def test_the_same_photos_learnt_twice_in_bf16_and_in_another_opset(tmp_path: Path) -> None:
+    """Keys of the same photos are equal, so both sides have to break the tie alike.
 
-
-def test_the_same_photos_learnt_twice_can_be_exported(tmp_path: Path) -> None:
-    """Their keys lie on each other, so both sides have to break the tie alike."""
+    The classifier is used in bf16 and stays as it was; the graph computes in float32.
+    """
     photos, names = [*noise("red", 3), *noise("sea", 3)], ["red"] * 3 + ["sea"] * 3
     classifier = learnt(**METHODS["aligned"]).learn(photos, names).learn(photos, names)
-    info = export_onnx(classifier, tmp_path / "it.onnx", check=photos)
+    classifier.set_params(precision="bf16")
+    before = classifier.predict_proba(photos)
+    trainable = [p.requires_grad for p in classifier.method_.parameters()]
+    path = tmp_path / "new" / "it.onnx"  # whose folder is made
+    info = export_onnx(classifier, path, opset=20, check=photos)
     assert info.checked == 6
     assert info.difference < 1e-4
+    assert onnx.load(path).opset_import[0].version == 20
+    assert [p.requires_grad for p in classifier.method_.parameters()] == trainable
+    np.testing.assert_array_equal(classifier.predict_proba(photos), before)
 
 
 def test_a_graph_that_answers_otherwise_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classifier = learnt({"red": 4, "sea": 4}, **METHODS["finetune"])
-    answer = FineTune.answer
-
-    def otherwise(self: FineTune, feature: Tensor) -> Tensor:
-        return answer(self, feature) * (1.01 if torch.compiler.is_compiling() else 1.0)
-
-    monkeypatch.setattr(FineTune, "answer", otherwise)
+    classifier, info = exported("finetune", folder)
+    graph = onnx.load(info.path)
+    for tensor in graph.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            values = onnx.numpy_helper.to_array(tensor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(1.01 * values, tensor.name))
+    monkeypatch.setattr(onnx_export, "_traced", lambda *_: graph)
     with pytest.raises(ModelError, match=r"differ from the classifier's by 0\.\d+, more than 0"):
         export_onnx(classifier, tmp_path / "it.onnx")
     assert not list(tmp_path.iterdir())
@@ -268,18 +275,18 @@ def test_without_its_packages_the_error_says_what_to_install(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError, match=rf"needs {module}; .*pip install 'cprompt\[export\]'"):
-        export_onnx(learnt({"a": 2, "b": 2}), tmp_path / "it.onnx")
+    with pytest.raises(ConfigError, match=f"needs {module}") as caught:
+        export_onnx(learnt(), tmp_path / "it.onnx")
+    assert "cprompt[export]" in str(caught.value.hint)
 
 
 def test_what_cannot_be_exported_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nothing was learnt yet"):
         export_onnx(learnt(), tmp_path / "it.onnx")
     classifier = learnt({"a": 2, "b": 2})
-    with pytest.raises(ConfigError, match="is a folder; name a file"):
+    with pytest.raises(ConfigError, match="is a folder") as caught:
         export_onnx(classifier, tmp_path)
-    with pytest.raises(ConfigError, match=r"none is no folder; make it"):
-        export_onnx(classifier, tmp_path / "none" / "it.onnx")
+    assert caught.value.file == str(tmp_path)
     for opset in (17, 1000):
         with pytest.raises(ConfigError, match=rf"opset {opset} must be from 18 to \d+"):
             export_onnx(classifier, tmp_path / "it.onnx", opset=opset)
@@ -290,7 +297,7 @@ def test_a_full_disk_leaves_the_file_before(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     classifier, info = exported("finetune", folder)
-    monkeypatch.setattr(onnx_export, "_traced", lambda *_: onnx.load(info.path))
+    use_graph_of(info, monkeypatch)
     path = tmp_path / "it.onnx"
     path.write_bytes(b"the one before")
 
@@ -304,17 +311,22 @@ def test_a_full_disk_leaves_the_file_before(
 
 
 def test_the_command_and_the_code_in_the_docs_answer_as_the_classifier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    classifier = learnt({"red": 6, "sea": 6}, {"moss": 6}, transform="photo", **METHODS["aligned"])
+    classifier, info = exported("aligned", folder)
+    use_graph_of(info, monkeypatch)
+    monkeypatch.setattr(classifier, "transform", "photo")  # its views are not part of the graph
     classifier.save("model")
     (scene,) = noise("sea", 1, seed=9)
     for name, size in (("photo", (203, 131)), ("small", (41, 50))):
         Image.fromarray(scene).resize(size).save(f"{name}.jpg")
     command = ["export", "model", "--onnx", "flowers.onnx", "--check", ".", "--check", "photo.jpg"]
     said = CliRunner().invoke(app, command, catch_exceptions=False).stdout
-    assert re.search(r"flowers\.onnx: [\d.]+ MiB, 3 classes, images of 32×32 pixels", said)
+    assert re.search(r"flowers\.onnx: [\d.]+ MiB, 5 classes, images of 32×32 pixels", said)
     assert re.search(r"agrees to \S+ on random images and 3 photos", said)
 
     page = (ROOT / "docs/export.md").read_text("utf-8")

@@ -185,7 +185,7 @@ def test_an_interrupted_command_says_how_to_go_on(
             "setting 'training.epochs' has no value; write --training.epochs VALUE",
         ),
         ("--flavour mine", "cprompt has no flavour 'mine'; it has only one set of settings"),
-        ("--config none.yaml", "none.yaml does not exist"),
+        ("--config none.yaml", "none.yaml: does not exist"),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_status_2(main: Main, arguments: str, message: str) -> None:

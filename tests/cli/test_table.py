@@ -85,7 +85,7 @@ def test_a_small_table_makes_its_runs_and_shows_their_numbers(done: tuple[Path, 
         "Ours: seed 3 (class order, initialisation and data); backbone test_vit (random:0)"
         in printed
     )
-    assert "say nothing about the paper's" in printed
+    assert "--small: drawn images" in printed
 
 
 def test_finished_runs_are_not_made_again(

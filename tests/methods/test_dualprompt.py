@@ -452,7 +452,7 @@ def test_bad_settings_say_what_is_wrong(backbone: FrozenViT) -> None:
         ({"g_layers": [-1]}, "g_layers .*: test_vit has blocks 0 to 5 only"),
         ({"g_layers": [0, 2]}, "must be different block numbers"),
         ({"e_layers": [3, 3]}, "must be different block numbers"),
-        ({"keys": "picture"}, "'picture' is not one of 'class', 'task'"),
+        ({"keys": "image"}, "'image' is not one of 'class', 'task'"),
         ({"prompting": "deep"}, "'deep' is not one of 'tokens', 'prefix'"),
         ({"pull": -1}, "pull -1.0 must not be negative"),
     ]:

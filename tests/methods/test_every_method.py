@@ -51,7 +51,7 @@ def sizes_of(name: str) -> tuple[int, ...]:
     return (sum(SIZES),) if name == "joint" else SIZES
 
 
-def pictures(n: int, seed: int = 0, side: int = 48) -> Tensor:
+def random_images(n: int, seed: int = 0, side: int = 48) -> Tensor:
     return torch.randn(n, 3, side, side, generator=torch.Generator().manual_seed(seed))
 
 
@@ -65,7 +65,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
         for seed in (1, 2):
-            images = pictures(2 * self.n, seed, self.side)
+            images = random_images(2 * self.n, seed, self.side)
             yield self.embed(images), self.first + torch.arange(2 * self.n) % self.n
 
 
@@ -114,14 +114,14 @@ def test_the_backbone_is_never_changed(name: str) -> None:
 def test_logits_cover_the_classes_seen_and_no_more(name: str, either: FrozenViT) -> None:
     method = trained(name, either)
     with torch.no_grad():
-        logits = method(pictures(4, side=either.image_size[0]))
+        logits = method(random_images(4, side=either.image_size[0]))
     assert logits.shape == (4, sum(SIZES))
     assert torch.isfinite(logits).all()
 
 
 def test_an_answer_depends_on_its_image_alone(name: str, either: FrozenViT) -> None:
     method = trained(name, either)
-    images = pictures(16, side=either.image_size[0])
+    images = random_images(16, side=either.image_size[0])
     with torch.no_grad():
         whole = method(images)
         # float32 keeps seven digits of the largest logit, which for "aligned" is in the hundreds.
@@ -145,7 +145,7 @@ def test_saved_and_loaded_it_answers_the_same(
     state, about = load_checkpoint(tmp_path / "c")
     loaded = create_method(name, either, SMALL.get(name, {}))
     rebuild(loaded, about["sizes"], state, open_=open_)
-    images = pictures(5, side=either.image_size[0])
+    images = random_images(5, side=either.image_size[0])
     with torch.no_grad():
         assert torch.equal(loaded(images), method(images))
     assert (loaded.task_sizes, loaded.known) == (method.task_sizes, method.known)
@@ -163,7 +163,7 @@ def test_every_trainable_tensor_gets_a_gradient_and_every_loss_is_finite(
         for step in range(4):  # a random draw may leave a tensor out of one step
             targets = method.known + torch.arange(4) % size
             draws = method.draw(4, generator(task, step))
-            losses = method.loss(method.embed(pictures(4, step)), targets, draws)
+            losses = method.loss(method.embed(random_images(4, step)), targets, draws)
             assert all(loss.dim() == 0 and torch.isfinite(loss) for loss in losses.values())
             torch.autograd.backward(torch.stack(list(losses.values())).sum())
             reached |= {n for n, p in method.named_parameters() if p.grad is not None}
@@ -177,16 +177,16 @@ def test_a_choice_of_prompt_is_a_task_seen(name: str, backbone: FrozenViT) -> No
     with torch.no_grad():
         if not method.uses_query:
             with pytest.raises(TypeError, match="does not define a query"):
-                method.ask(pictures(2))
+                method.ask(random_images(2))
         if not method.selects_task:
             with pytest.raises(TypeError, match="does not choose"):
                 method.choose(torch.zeros(2, backbone.dim))
             return
-        chosen = chosen_tasks(method, pictures(9))
+        chosen = chosen_tasks(method, random_images(9))
         assert chosen.shape == (9,)
         assert set(chosen.tolist()) <= {0, 1, 2}
-        given = method(pictures(9), task=chosen)
-        torch.testing.assert_close(given, method(pictures(9)), rtol=1e-5, atol=1e-5)
+        given = method(random_images(9), task=chosen)
+        torch.testing.assert_close(given, method(random_images(9)), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_choice_of_prompt_is_a_task_seen(name: str, backbone: FrozenViT) -> No
 def test_what_is_said_to_last_is_not_changed_by_later_tasks(name: str, backbone: FrozenViT) -> None:
     """Queries always; features under the prompt of each task where the method says so."""
     method = create_method(name, backbone, SMALL.get(name, {}))
-    images = pictures(3)
+    images = random_images(3)
     kept: dict[tuple[str, int], Tensor] = {}
     for task, size in enumerate(SIZES):
         method.begin_task(size, generator(1, task))
@@ -321,11 +321,11 @@ def test_classes_keep_their_names_where_these_are_not_sorted(
     own_methods.add(NearestGrey, None)
     names = ("zebra", "apple", "mule", "bee", "yak")
     greys = {"zebra": 20, "apple": 70, "mule": 120, "bee": 170, "yak": 220}
-    pictures = {"zebra": 1, "apple": 2, "mule": 3, "bee": 4, "yak": 5}
+    counts = {"zebra": 1, "apple": 2, "mule": 3, "bee": 4, "yak": 5}
     dataset = Dataset(
         "animals",
         grey_images(names, greys, dict.fromkeys(names, 2)),
-        grey_images(names, {**greys, "mule": greys["zebra"]}, pictures),
+        grey_images(names, {**greys, "mule": greys["zebra"]}, counts),
     )
     plain = {"data.transform": "plain", "stream.sizes": [2, 1, 2], "seeds.order": [3, 0, 4, 1, 2]}
     run(resolve("shapes", "grey", overrides=tiny | plain), tmp_path, dataset=dataset)
@@ -333,5 +333,5 @@ def test_classes_keep_their_names_where_these_are_not_sorted(
     assert record.classes == names
     arrivals = ("bee", "zebra", "yak", "apple", "mule")
     for row, seen in zip(record.rows, (2, 3, 5), strict=True):
-        assert by_name(record, row.count) == {n: pictures[n] for n in arrivals[:seen]}
-    assert by_name(record, record.rows[-1].correct["selected"]) == {**pictures, "mule": 0}
+        assert by_name(record, row.count) == {n: counts[n] for n in arrivals[:seen]}
+    assert by_name(record, record.rows[-1].correct["selected"]) == {**counts, "mule": 0}

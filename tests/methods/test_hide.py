@@ -96,8 +96,8 @@ def test_losses_and_gradients_equal_the_naive_reference(
     if tasks > 1:
         old = sum(method.prompts.frozen[i] for i in range(tasks - 1)) / (tasks - 1)
         prompt = (1 - config.ensemble) * e + config.ensemble * old
-    pictures = TaskImages(method)
-    images, targets = pictures.images[-5:], pictures.targets[-5:]
+    shown = TaskImages(method)
+    images, targets = shown.images[-5:], shown.targets[-5:]
     features, terms = [], []
     for image, y in zip(images, targets, strict=True):
         h = feature(backbone, image, prompt)
@@ -172,14 +172,14 @@ def test_statistics_are_of_the_plain_and_of_the_prompted_features(
     backbone: FrozenViT, kind: str
 ) -> None:
     method = closed(backbone, 4, covariance=kind)
-    pictures = TaskImages(method)
+    shown = TaskImages(method)
     for gaussians, prompt in (
         (method.plain, None),
         (method.prompted, method.prompts.frozen[-1]),
     ):
-        x = torch.stack([feature(backbone, i, prompt) for i in pictures.images]).double().numpy()
+        x = torch.stack([feature(backbone, i, prompt) for i in shown.images]).double().numpy()
         for c in range(6, 10):
-            own = x[pictures.targets.numpy() == c]
+            own = x[shown.targets.numpy() == c]
             assert gaussians.count[c] == len(own) == (1 if c == 9 else 3)
             np.testing.assert_allclose(gaussians.mean[c].numpy(), own.mean(0), atol=1e-5)
             sigma = np.cov(own.T) if len(own) > 1 else np.zeros((64, 64))

@@ -123,19 +123,19 @@ def test_old_means_shrink_by_their_own_task_even_if_the_last_one_is_short() -> N
 def test_after_a_task_the_aligned_head_is_the_naive_ones(backbone: FrozenViT, kind: str) -> None:
     method = opened(backbone, 4, covariance=kind, mean_decay=0.3, temperature=0.2, seed=6)
     earlier = method.gaussians.mean[:6].clone(), method.gaussians.covariance[:6].clone()
-    pictures = TaskImages(method)
+    shown = TaskImages(method)
     heads = [t.all().detach().clone() for t in (method.heads.weight, method.heads.bias)]
-    method.end_task(pictures)
+    method.end_task(shown)
 
     with torch.no_grad():
-        x = torch.stack([feature(method.tuned.vit, i) for i in pictures.images]).double().numpy()
+        x = torch.stack([feature(method.tuned.vit, i) for i in shown.images]).double().numpy()
     means, roots = [], []
     for c in range(10):
         if c < 6:
             mean, sigma = (t[c].double().numpy() for t in earlier)
             sigma = sigma if kind == "full" else np.diag(sigma)
         else:
-            own = x[pictures.targets.numpy() == c]
+            own = x[shown.targets.numpy() == c]
             mean = own.mean(0)
             sigma = np.cov(own.T) if len(own) > 1 else np.zeros((64, 64))
             np.testing.assert_allclose(method.gaussians.mean[c].numpy(), mean, atol=1e-5)
@@ -163,7 +163,7 @@ def test_after_a_task_the_aligned_head_is_the_naive_ones(backbone: FrozenViT, ki
     assert (method.aligned_weight - heads[0]).abs().max() > 1e-3
 
     method.close_task()
-    image = pictures.images[:1]
+    image = shown.images[:1]
     with torch.no_grad():
         expected = method.aligned_weight @ feature(method.tuned.vit, image[0]) + method.aligned_bias
         torch.testing.assert_close(method(image)[0], expected, rtol=1e-5, atol=1e-5)

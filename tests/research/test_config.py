@@ -301,10 +301,10 @@ def test_the_class_orders_are_the_released_code_s() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("training: {epochs: [", r"mine\.yaml is not readable YAML: while parsing"),
-        ("- a\n- b\n", r"mine\.yaml must hold names and values, not list$"),
-        ("just words", r"mine\.yaml must hold names and values, not str$"),
-        ("", r"mine\.yaml must hold names and values, not NoneType$"),
+        ("training: {epochs: [", r"mine\.yaml: is not readable YAML: while parsing"),
+        ("- a\n- b\n", r"mine\.yaml: must hold names and values, not list$"),
+        ("just words", r"mine\.yaml: must hold names and values, not str$"),
+        ("", r"mine\.yaml: must hold names and values, not NoneType$"),
         ("training: 5", r"^training: 5 is not names and values$"),
         ("training: [5]", r"^training: \[5\] is not names and values$"),
         ("method: finetune", r"^method: 'finetune' is not names and values$"),
@@ -332,10 +332,10 @@ def test_a_bad_file_is_answered_with_what_is_wrong(text: str, message: str, writ
 
 
 def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml does not exist$"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: does not exist$"):
         read_yaml(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match=r"bytes\.yaml is not readable YAML"):
+    with pytest.raises(ConfigError, match=r"bytes\.yaml: is not readable YAML"):
         read_yaml(tmp_path / "bytes.yaml")
     with pytest.raises(ConfigError, match="is not readable YAML"):
         read_yaml(tmp_path)
@@ -352,15 +352,16 @@ def test_an_unknown_benchmark_is_answered_with_the_nearest_or_with_all() -> None
 def test_an_unknown_method_is_answered_with_all() -> None:
     with pytest.raises(ConfigError) as caught:
         resolve("shapes", "cprompd")
-    assert caught.value.message == "no method is called 'cprompd'; did you mean 'cprompt'?"
+    assert "'cprompd'" in caught.value.message
+    assert "'cprompt'" in str(caught.value.hint)
     assert "--plugin" in str(caught.value.hint)
     with pytest.raises(ConfigError) as caught:
         resolve("shapes", "zzz")
-    assert all(name in caught.value.message for name in METHODS)
+    assert all(name in str(caught.value.hint) for name in METHODS)
 
 
 def test_a_dotted_name_needs_a_part() -> None:
-    with pytest.raises(ConfigError, match=r"^setting 'lr' names no part; write PART\.NAME"):
+    with pytest.raises(ConfigError, match=r"^setting 'lr' does not name a part; write PART\.NAME"):
         resolve("shapes", overrides={"lr": 1})
 
 
@@ -433,7 +434,7 @@ def test_public_settings_hold_no_path() -> None:
     settings = resolve(
         "imagenet_r10",
         overrides={
-            "data.root": "/home/me/pictures",
+            "data.root": "/home/me/photos",
             "data.options": {
                 "split_train": "/home/me/lists/train.txt",
                 "split": "coda",
@@ -448,7 +449,7 @@ def test_public_settings_hold_no_path() -> None:
     assert public["backbone"]["weights"] == "vit.pth"
     assert public["data"]["options"] == {"split_train": "train.txt", "split": "coda", "seed": 3}
     private = settings.to_dict()
-    assert private["data"]["root"] == "/home/me/pictures"
+    assert private["data"]["root"] == "/home/me/photos"
     assert private["data"]["options"]["split_train"] == "/home/me/lists/train.txt"
     assert private["backbone"]["weights"] == "/home/me/weights/vit.pth"
     random = resolve("shapes", overrides={"backbone.weights": "random:7"})

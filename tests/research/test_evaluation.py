@@ -47,13 +47,13 @@ class Stub(Method):
     uses_query = True
     selects_task = True
 
-    def __init__(self, sizes: Sequence[int], pictures: int = 60) -> None:
+    def __init__(self, sizes: Sequence[int], n_images: int = 60) -> None:
         super().__init__(None, None)  # type: ignore[arg-type]
         self.task_sizes = list(sizes)
         rng = torch.Generator().manual_seed(len(sizes))
         tasks = len(sizes)
-        self.logits = torch.randn(pictures, tasks, sum(sizes), generator=rng)
-        self.chosen = torch.randint(tasks, (pictures,), generator=rng)
+        self.logits = torch.randn(n_images, tasks, sum(sizes), generator=rng)
+        self.chosen = torch.randint(tasks, (n_images,), generator=rng)
         self.queried: list[int] = []
         self.asked: list[tuple[int, int]] = []
 
@@ -102,7 +102,7 @@ class OneAnswer(Stub):
         return super().feature(embedded, query, self.choose(query))
 
 
-def pictures(classes: int, n: int = 60) -> tuple[ImageSet, Any]:
+def some_images(classes: int, n: int = 60) -> tuple[ImageSet, Any]:
     """n images of one pixel, numbered in red, over the first `classes` arrivals, unevenly."""
     numbered = np.zeros((n, 1, 1, 3), dtype=np.uint8)
     numbered[:, 0, 0, 0] = np.arange(n)
@@ -166,7 +166,7 @@ def test_counts_equal_going_through_the_images_one_by_one(
     tasks: int, modes: tuple[Mode, ...], k: int
 ) -> None:
     method = Stub(STREAM.sizes[:tasks])
-    images, position = pictures(method.n_classes)
+    images, position = some_images(method.n_classes)
     row = evaluate(method, loader(images), STREAM, EvaluationConfig(modes, k))
     assert row == counted(method, position, modes, k)
     assert sum(row.count) == 60
@@ -175,7 +175,7 @@ def test_counts_equal_going_through_the_images_one_by_one(
 
 def test_a_method_without_prompts_of_tasks_is_counted_without_picks() -> None:
     method = OneAnswer(STREAM.sizes[:3])
-    images, position = pictures(method.n_classes)
+    images, position = some_images(method.n_classes)
     row = evaluate(method, loader(images), STREAM, EvaluationConfig())
     assert row == counted(method, position, ("selected",), 5)
     assert row.picks is None
@@ -184,7 +184,7 @@ def test_a_method_without_prompts_of_tasks_is_counted_without_picks() -> None:
 def test_top_k_is_counted_once_more_than_k_classes_are_seen() -> None:
     for tasks, is_counted in ((2, False), (3, True)):  # 4 classes, 6 classes
         method = Stub(STREAM.sizes[:tasks])
-        images, _ = pictures(method.n_classes)
+        images, _ = some_images(method.n_classes)
         for k, expected in ((4, is_counted), (2, True)):
             row = evaluate(method, loader(images), STREAM, EvaluationConfig(top_k=k))
             assert (row.top_k is not None) is expected
@@ -192,7 +192,7 @@ def test_top_k_is_counted_once_more_than_k_classes_are_seen() -> None:
 
 def test_neither_batch_size_nor_order_changes_a_row() -> None:
     method = Stub(STREAM.sizes)
-    images, _ = pictures(7)
+    images, _ = some_images(7)
     config = EvaluationConfig(ALL, 3)
     row = evaluate(method, loader(images), STREAM, config)
     for size in (1, 7, 60, 100):
@@ -203,7 +203,7 @@ def test_neither_batch_size_nor_order_changes_a_row() -> None:
 
 def test_no_image_is_answered_twice_through_the_same_prompt() -> None:
     method = Stub(STREAM.sizes)
-    images, _ = pictures(7)
+    images, _ = some_images(7)
     evaluate(method, loader(images), STREAM, EvaluationConfig(ALL))
     assert len(method.asked) == len(set(method.asked))
     assert 60 < len(method.asked) < 3 * 60
@@ -214,7 +214,7 @@ def test_no_image_is_answered_twice_through_the_same_prompt() -> None:
 def test_over_a_stream_every_pass_is_made_once_and_counts_are_those_from_scratch(
     memory_gib: float, tmp_path: Path
 ) -> None:
-    images, position = pictures(7)
+    images, position = some_images(7)
     config = EvaluationConfig(ALL, 2)
     method = Growing(STREAM.sizes)
     evaluator = Evaluator(
@@ -238,7 +238,7 @@ def test_over_a_stream_every_pass_is_made_once_and_counts_are_those_from_scratch
 
 
 def test_features_that_do_not_last_are_made_anew_but_queries_are_kept() -> None:
-    images, _ = pictures(7)
+    images, _ = some_images(7)
     method = Stub(STREAM.sizes)
     evaluator = Evaluator(method, loader(images), STREAM, EvaluationConfig(), CPU)
     assert evaluator.evaluate() == evaluator.evaluate()
@@ -260,7 +260,7 @@ def test_rows_come_back_as_they_were_put_in_memory_and_in_a_file(tmp_path: Path)
 
 def test_each_batch_is_told_of() -> None:
     method = Stub(STREAM.sizes)
-    images, _ = pictures(7)
+    images, _ = some_images(7)
     told: list[int] = []
     evaluator = Evaluator(method, loader(images, 9), STREAM, EvaluationConfig(), CPU)
     evaluator.evaluate(told.append, lambda: told.append(0))
@@ -384,9 +384,9 @@ def test_cprompt_s_rows_and_features_over_a_stream_are_those_from_scratch(
         again = Evaluator(method, batches(images, stream, 4), stream, config, CPU)
         assert evaluator.evaluate() == again.evaluate()
         scratch += sum(again.passes.values())
-        for picture, task in zip(*np.nonzero(again._feature_row >= 0), strict=True):
-            kept = evaluator._features[evaluator._feature_row[[picture], task]]
-            made = again._features[again._feature_row[[picture], task]]
+        for image, task in zip(*np.nonzero(again._feature_row >= 0), strict=True):
+            kept = evaluator._features[evaluator._feature_row[[image], task]]
+            made = again._features[again._feature_row[[image], task]]
             torch.testing.assert_close(kept, made, rtol=1e-5, atol=1e-5)
     assert evaluator.passes["query"] == 18
     assert sum(evaluator.passes.values()) < 0.8 * scratch

@@ -112,30 +112,34 @@ def test_a_summary_that_was_changed_in_the_file_is_not_believed(
 # --- files that are no records ------------------------------------------------------------------
 
 
-def refusal(path: Path) -> str:
+def refusal(path: Path) -> CheckpointError:
     with pytest.raises(CheckpointError) as caught:
         load_record(path)
-    return str(caught.value)
+    return caught.value
 
 
 def test_a_file_that_is_missing_or_no_json_is_named(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == f"{tmp_path / FILE}: does not exist"
-    assert refusal(tmp_path / "none.json") == f"{tmp_path / 'none.json'}: does not exist"
+    assert refusal(tmp_path).file == str(tmp_path / FILE)
+    missing = refusal(tmp_path / "none.json")
+    assert (missing.file, missing.message) == (str(tmp_path / "none.json"), "does not exist")
     (tmp_path / FILE).write_text('{"format": "cprompt-rec')
-    assert refusal(tmp_path).startswith(f"{tmp_path / FILE}: is not readable JSON: ")
+    cut = refusal(tmp_path)
+    assert cut.file == str(tmp_path / FILE)
+    assert "JSON" in cut.message
 
 
 @pytest.mark.parametrize("other", ["[]", "3", "{}", '{"format": "cprompt-checkpoint"}'])
 def test_a_file_of_another_format_is_named(tmp_path: Path, other: str) -> None:
     (tmp_path / FILE).write_text(other)
-    assert refusal(tmp_path) == f"{tmp_path / FILE} is not a record of cprompt"
+    error = refusal(tmp_path)
+    assert (error.file, error.message) == (str(tmp_path / FILE), "is not a record of cprompt")
 
 
 def test_a_record_of_another_version_is_named(hand_record: Record, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps({**hand_record.to_dict(), "version": 99}))
-    assert refusal(tmp_path) == (
-        f"record {tmp_path / FILE} has format version 99; this cprompt reads version 1"
-    )
+    error = refusal(tmp_path)
+    assert error.file == str(tmp_path / FILE)
+    assert "version 99" in error.message
 
 
 DAMAGE: list[tuple[tuple[str | int, ...], Any]] = [
@@ -164,7 +168,9 @@ def test_a_damaged_record_is_named(
         inside = inside[key]
     inside[place[-1]] = value
     (tmp_path / FILE).write_text(json.dumps(values))
-    assert refusal(tmp_path).startswith(f"record {tmp_path / FILE} is damaged: ")
+    error = refusal(tmp_path)
+    assert error.file == str(tmp_path / FILE)
+    assert "damaged" in error.message
 
 
 @pytest.mark.parametrize("missing", ["rows", "stream", "config", "classes", "backbone", "dataset"])
@@ -174,8 +180,9 @@ def test_a_record_that_lacks_a_part_is_named(
     values = hand_record.to_dict()
     del values[missing]
     (tmp_path / FILE).write_text(json.dumps(values))
-    assert refusal(tmp_path).startswith(f"record {tmp_path / FILE} is damaged: ")
-    assert missing in refusal(tmp_path)
+    error = refusal(tmp_path)
+    assert error.file == str(tmp_path / FILE)
+    assert missing in error.message
 
 
 # --- what is said of the machine ----------------------------------------------------------------

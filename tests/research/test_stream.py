@@ -55,7 +55,7 @@ def test_labels_are_plain_integers_that_json_can_write() -> None:
         ([], r"missing: 0, 1, 2, 3$"),
         ([0, 1, 2, 2.5], r"whole numbers; got \[0, 1, 2, 2.5\]"),
         (1993.0, r"whole numbers; got 1993.0"),
-        ("random", r"'random' is not known; give an integer seed, 'natural'"),
+        ("random", r"'random' is unknown; .*seed, 'natural'"),
         (-1, r"seed -1 is not between 0 and 4294967295"),
         (2**32, r"seed 4294967296 is not between"),
     ],

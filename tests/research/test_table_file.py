@@ -68,4 +68,4 @@ def test_a_fault_is_named_with_the_file(tmp_path: Path, change: dict[str, Any], 
     with pytest.raises(ConfigError) as error:
         read(tmp_path, {**OWN, **change})
     assert error.value.file == str(tmp_path / "own.yaml")
-    assert fault in error.value.message
+    assert fault in f"{error.value.message} {error.value.hint}"

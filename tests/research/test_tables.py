@@ -109,8 +109,8 @@ ANALYSIS: dict[str, str] = {
     """,
     "keys": """
         TIL (right prompt given)  100   67.50 77.22
-        one key a task            19.44 61.96 73.10
-        one key a class           39.83 63.66 74.26
+        one key per task          19.44 61.96 73.10
+        one key per class         39.83 63.66 74.26
     """,
     "aux": """
         w/o L_aux  60.34 73.17
@@ -285,8 +285,8 @@ SWITCHES = {
     "dualprompt_pcl": {"DualPrompt": (False, False, "task"), "+ PCL": (False, True, "class")},
     "keys": {
         "TIL (right prompt given)": (False, False, "task"),
-        "one key a task": (False, False, "task"),
-        "one key a class": (False, False, "class"),
+        "one key per task": (False, False, "task"),
+        "one key per class": (False, False, "class"),
     },
 }
 
@@ -355,9 +355,9 @@ def test_tables_that_need_the_same_run_point_to_the_same_folder(small: bool) -> 
     vanilla = [
         folder("ablation", "vanilla (prompt, head, one key)"),
         folder("keys", "TIL (right prompt given)"),
-        folder("keys", "one key a task"),
+        folder("keys", "one key per task"),
     ]
-    multi_key = [folder("ablation", "MK"), folder("keys", "one key a class")]
+    multi_key = [folder("ablation", "MK"), folder("keys", "one key per class")]
     dualprompt = [
         folder("cars10", "DualPrompt"),
         folder("dualprompt_ccl", "DualPrompt"),
@@ -514,7 +514,7 @@ def test_notes_say_what_the_numbers_stand_for(hand_record: Record) -> None:
     small = fill(spec_of(*rows), [5], not_run, small=True)
     assert small.notes[0].startswith("Ours: seed 5 (class order, initialisation and data); ")
     assert small.notes[2] == "Only 0 of 3 runs are finished; the numbers are over those."
-    assert "say nothing about the paper's" in small.notes[3]
+    assert small.notes[3].startswith("--small: ")
 
 
 def test_a_note_says_which_settings_are_not_the_benchmarks_own() -> None:

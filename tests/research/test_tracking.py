@@ -258,7 +258,7 @@ class Broken:
 def test_a_tracker_that_fails_is_left_behind_and_the_run_goes_on(
     tiny: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.warns(UserWarning, match="Broken is left behind, the run goes on: server gone"):
+    with pytest.warns(UserWarning, match=r"Broken .*: server gone"):
         record = tracked(tiny, tmp_path, [Broken(), JsonLines(tmp_path)])
     assert record.finished
     assert_holds(from_lines(tmp_path), record)

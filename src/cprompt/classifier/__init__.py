@@ -1,5 +1,6 @@
 """The classifier for people with a folder of photos per class.
 
-`classifier` learns and answers, `photo_sources` says what photos can be given as, `photos` decodes
-them, `calibration` makes its probabilities honest, `model_folder` stores it, `onnx` exports it.
+`classifier` learns and answers, `photo_sources` reads photos from folders, lists and datasets,
+`photos` decodes them, `calibration` calibrates probabilities, `model_folder` stores a classifier,
+`onnx_export` exports it.
 """

@@ -1,4 +1,4 @@
-"""A method's responses to any number of images, batch by batch."""
+"""A method's responses to many images, batch by batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def responses(
 ) -> Iterator[Response]:
     """Answer every image under its test view; responses are moved to the CPU.
 
-    `method` is on `device`; `workers` are threads that prepare images ahead.
+    `method` must be on `device`. `workers` is the number of threads that prepare images.
     """
     no_targets = np.zeros(len(images), dtype=np.int64)
     batches = BatchLoader(
@@ -45,6 +45,6 @@ def responses(
 
 
 def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """The tensors of several responses as one; None where there are none."""
+    """Concatenate the tensors of several responses; None if there are none."""
     there = [part for part in parts if part is not None]
     return torch.cat(there) if there else None

@@ -1,7 +1,7 @@
-"""Probabilities that mean what they say: temperature, threshold and how well both hold.
+"""Calibrated probabilities: temperature, threshold, and measures of how well they are calibrated.
 
-A name may have several positions, one for each batch that it came with; its probability is the sum
-over them. Pure functions of logits (n, C) and numbers; everything is float64.
+A name can have several positions, one per batch that contained it; its probability is the sum over
+them. All functions are pure, of logits (n, C) and numbers, and compute in float64.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 COLDEST, HOTTEST = 0.01, 100.0
-"""Between these a temperature is looked for."""
+"""The range in which a temperature is searched."""
 BINS = 10
 """Bins of equal width in which confidence is compared with accuracy."""
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Photos whose top probability lies in (low, high], the first bin's in [0, high].
+    """Photos whose top probability is in (low, high]; in [0, high] for the first bin.
 
-    `confidence` is their mean top probability, `accuracy` the share answered right; 0 without
-    photos.
+    `confidence` is their mean top probability, `accuracy` the share answered right; both are 0
+    without photos.
     """
 
     low: float
@@ -42,13 +42,13 @@ def name_probabilities(
 ) -> Floats:
     """Softmax of logits (n, C) / temperature, summed over the positions of each name: (n, names).
 
-    `name_of` (C,) says whose position each is. Row by row the same, whatever the other rows are.
+    `name_of` (C,) is the name of each position. A row does not depend on the other rows.
     """
     scaled = logits.astype(np.float64) / temperature
     scaled = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     scaled /= scaled.sum(axis=1, keepdims=True)
     summed: Floats
-    if n_names == len(name_of):  # no name has two: they only change places
+    if n_names == len(name_of):  # one position per name: only the order changes
         summed = np.empty_like(scaled)
         summed[:, name_of] = scaled
     else:
@@ -61,10 +61,11 @@ def name_probabilities(
 def negative_log_likelihood(
     logits: NDArray[np.floating], names: Ints, name_of: Ints, n_names: int, temperature: float
 ) -> float:
-    """Mean over photos of the cross-entropy with the smoothed truth.
+    """Mean over photos of the cross-entropy with smoothed targets.
 
-    The true name, `names` (n,), is given 1 - 1/(n + 2), the others share the rest. As in Platt's
-    scaling: without it a handful of photos that are all answered right would ask for certainty.
+    The target of the true name, `names` (n,), is 1 - 1/(n + 2); the other names share the rest, as
+    in Platt scaling. Without smoothing, a few photos that are all answered right would push the
+    temperature to its lowest value.
     """
     p = np.log(name_probabilities(logits, name_of, n_names, temperature).clip(min=1e-300))
     right = p[np.arange(len(p)), names]
@@ -78,10 +79,10 @@ def negative_log_likelihood(
 def fit_temperature(
     logits: NDArray[np.floating], names: Ints, name_of: Ints, n_names: int
 ) -> float:
-    """The temperature of least `negative_log_likelihood`; 1 where it makes no difference.
+    """The temperature that minimises `negative_log_likelihood`; 1 with fewer than two names.
 
-    A grid of logarithms, then a bounded search around its best point: nothing is random, and a
-    second minimum elsewhere cannot mislead it.
+    A grid search on a log scale, then a bounded search around the best point. Nothing is random,
+    and the search does not get stuck in a local minimum that the grid shows to be worse.
     """
     from scipy.optimize import minimize_scalar  # 0.2 s, needed for learning only
 
@@ -99,10 +100,10 @@ def fit_temperature(
 
 
 def fit_threshold(top: Floats, accept: float) -> float:
-    """The largest top probability that leaves a share of `accept` or more at or above it.
+    """The largest threshold that accepts at least the share `accept` of the photos.
 
-    `top` (n,) are those of photos that should be accepted; the (1 - accept) quantile, taken at a
-    photo, never between two.
+    `top` (n,) are their top probabilities. The threshold is their (1 - accept) quantile, rounded
+    down to one of them.
     """
     return float(np.quantile(top, 1 - accept, method="lower"))
 

@@ -1,8 +1,7 @@
-"""The classifier that keeps learning: photos in, names out, batch by batch, no photo kept.
+"""The continual classifier: it learns photos batch by batch and answers with class names.
 
-A researcher's method with a folder in front; one batch of photos is one task. What stays of the
-photos is what the method learnt, and for calibration the features of up to three held-out photos
-per class.
+It wraps a method; one batch of photos is one task. No photo is stored. It keeps what the method
+learnt and, for calibration, the features of up to three held-out photos per class.
 """
 
 from __future__ import annotations
@@ -43,28 +42,30 @@ from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT
 
 DECODED_AT_ONCE = 512
-"""Photos that are decoded before they are answered."""
+"""Number of photos that are decoded, then answered, at a time."""
 
 C = TypeVar("C", bound="ContinualClassifier")
 
 
 class ContinualClassifier(Parameters):
-    """Learns photos batch by batch and names what others show; says when it does not know.
+    """Learns classes from photos, batch by batch, and names the class of other photos.
 
-    Parameters are kept as given, as scikit-learn does, so `get_params`, `set_params` and its
-    `clone` work. Nothing is loaded before the first batch is learnt.
+    It answers `UNKNOWN` if no class is probable enough. Parameters are stored as given, as in
+    scikit-learn, so `get_params`, `set_params` and `clone` work. Nothing is loaded before the first
+    batch is learnt.
 
     - `backbone`, `weights`, `image_size`: see `cprompt.load_backbone`.
-    - `method`, `settings`: any registered method, and its settings over the defaults that it
-      declares for the classifier (`Method.classifier_defaults`).
-    - `training`: settings of `cprompt.training.settings.TrainingConfig`, over those defaults.
+    - `method`, `settings`: any registered method, and settings that override the method's defaults
+      for the classifier (`Method.classifier_defaults`).
+    - `training`: settings of `cprompt.training.settings.TrainingConfig` that override those
+      defaults.
     - `transform`: a recipe of `cprompt.data.pipeline.views`.
     - `normalization`: a name from there, or "auto", the backbone's own.
-    - `hold_out`: share of each class's photos in a batch that calibrates instead of training.
-    - `accept`: share of held-out photos that must not be called unknown.
-    - `keep_held_out`: for how many held-out photos per class the features are kept, so that later
-      batches can calibrate on them; 0 keeps nothing of any single photo.
-    - `seed`: of everything random.
+    - `hold_out`: share of each class's photos in a batch used for calibration, not for training.
+    - `accept`: share of held-out photos that must not be answered `UNKNOWN`.
+    - `keep_held_out`: number of held-out photos per class whose features are stored for the
+      calibration of later batches. With 0, nothing of any single photo is stored.
+    - `seed`: the seed of all randomness.
 
     >>> from PIL import Image
     >>> def photos(colour):
@@ -83,7 +84,7 @@ class ContinualClassifier(Parameters):
     _before: tuple[ModelState | None, ...] = ()
     """The state before the last batch, for `undo`."""
     _past: frozenset[str] = frozenset()
-    """Ids of all models that this one has grown from."""
+    """Ids of all earlier states of this model."""
 
     # --- what it knows --------------------------------------------------------------------------
 
@@ -99,27 +100,27 @@ class ContinualClassifier(Parameters):
 
     @property
     def temperature_(self) -> float:
-        """What logits are divided by; fitted on held-out photos."""
+        """Divides the logits; fitted on held-out photos."""
         return 1.0 if self._state is None else self._state.temperature
 
     @property
     def threshold_(self) -> float:
-        """Top probability below which a photo is called unknown; 0: never."""
+        """Top probability below which the answer is `UNKNOWN`; 0: never."""
         return 0.0 if self._state is None else self._state.threshold
 
     @property
     def model_id(self) -> str:
-        """A short id of all that was learnt, a new one after every batch; "" before the first."""
+        """A short id of all that was learnt; changes with every batch; "" before the first."""
         return "" if self._state is None else self._state.model_id
 
     @property
     def method_(self) -> Method:
-        """The method with all that it learnt; its classes are positions, see `name_of_`."""
+        """The trained method; its classes are positions, see `name_of_`."""
         return self._learnt_state().method
 
     @property
     def name_of_(self) -> list[int]:
-        """For every position of the method, the index of its name in `classes_`."""
+        """For each position of the method, the index of its name in `classes_`."""
         return [] if self._state is None else list(self._state.name_of)
 
     @property
@@ -136,13 +137,13 @@ class ContinualClassifier(Parameters):
     def learn(self: C, source: Any, labels: Any = None, *, observer: Observer | None = None) -> C:
         """Learn another batch: new classes, more photos of old ones, or both.
 
-        See `cprompt.classifier.photo_sources.labelled` for what a source can be. Either all of it
-        is learnt or, if anything fails or stops it, nothing has changed.
+        See `cprompt.classifier.photo_sources.labelled` for what a source can be. If learning fails
+        or is interrupted, the classifier does not change.
         """
         observer = observer or Observer()
         photos, names = photo_sources.labelled(source, labels)
         if not names:
-            raise DataError("there is no photo to learn from; give at least one")
+            raise DataError("there are no photos to learn from", hint="give at least one")
         start = self._state or self._empty_state()
         images = decode(photos, self._side, observer.decoded)
         learnt = learn_batch(self, start, images, names, self.preparation_, observer)
@@ -152,7 +153,7 @@ class ContinualClassifier(Parameters):
         return self
 
     def fit(self: C, X: Any, y: Any = None) -> C:
-        """Forget everything, then learn; if learning fails nothing is forgotten."""
+        """Forget everything, then learn; if learning fails, nothing is forgotten."""
         state, before = self._state, self._before
         self._state = None
         try:
@@ -162,18 +163,18 @@ class ContinualClassifier(Parameters):
             raise
 
     def partial_fit(self: C, X: Any, y: Any = None, classes: Any = None) -> C:
-        """The same as `learn`. Classes need not be known in advance, so `classes` is not used."""
+        """The same as `learn`. Classes need not be known in advance, so `classes` is unused."""
         return self.learn(X, y)
 
     def undo(self) -> None:
-        """Back to before the last batch learnt by this object; once.
+        """Take back the last batch that this object learnt; possible once.
 
-        A folder keeps the version before, too: see `cprompt.classifier.model_folder.undo`.
+        A model folder also keeps the previous version: see `cprompt.classifier.model_folder.undo`.
         """
         if not self._before:
             raise ModelError(
-                "there is no batch to take back in memory; `cprompt undo MODEL` goes back to the "
-                "version before in the folder"
+                "there is no batch to take back in memory",
+                hint="`cprompt undo MODEL` goes back to the previous version in the folder",
             )
         (before,) = self._before
         self._before = ()
@@ -186,11 +187,11 @@ class ContinualClassifier(Parameters):
     # --- answering ------------------------------------------------------------------------------
 
     def predict(self, images: Any, *, unknown: bool = True) -> list[str]:
-        """A name for each photo; `UNKNOWN` where the best is not probable enough.
+        """A name for each photo; `UNKNOWN` if the best name is not probable enough.
 
-        One photo or many: paths, PIL images, arrays or tensors (see
-        `cprompt.classifier.photos.PhotoLike`). The answer to a photo does not depend on
-        the others.
+        `images` is one photo or many: paths, PIL images, arrays or tensors (see
+        `cprompt.classifier.photos.PhotoLike`). With `unknown=False` the answer is always the best
+        name. The answer to a photo does not depend on the others.
         """
         state, _, p = self._answers(photo_sources.as_photos(images))
         best = p.argmax(axis=1)
@@ -205,7 +206,7 @@ class ContinualClassifier(Parameters):
         return self._answers(photo_sources.as_photos(images))[2]
 
     def explain(self, images: Any, top: int = 5) -> list[Explanation]:
-        """The answer to each photo, with what it rests on; lists have up to `top` entries."""
+        """The answer to each photo and the reasons for it; lists have up to `top` entries."""
         state, answers, p = self._answers(photo_sources.as_photos(images))
         keys = _nearest_keys(state, answers.query, top)
         found = []
@@ -229,7 +230,7 @@ class ContinualClassifier(Parameters):
     def evaluate(
         self, source: Any, labels: Any = None, *, observer: Observer | None = None
     ) -> Evaluation:
-        """Answer labelled photos and count; sources as for `learn`."""
+        """Answer labelled photos and compare with their labels; sources as for `learn`."""
         photos, names = photo_sources.labelled(source, labels)
         state, _, p = self._answers(photos, observer)
         first = {name: batch.number for batch in state.history for name in batch.new}
@@ -238,17 +239,17 @@ class ContinualClassifier(Parameters):
     def _answers(
         self, photos: Sequence[PhotoLike], observer: Observer | None = None
     ) -> tuple[ModelState, _Answers, NDArray[np.float64]]:
-        """What the method says of each photo, and the probabilities of names (n, names).
+        """The method's answer to each photo, and the probabilities of names (n, names).
 
-        Photos are decoded some at a time, so that memory does not grow with their number.
+        Photos are decoded in parts, so that memory does not grow with their number.
         """
         state = self._learnt_state()
         self._on_device(state)
         device, preparation = pick_device(self.device), self.preparation_
         precision = self.training_for(1).precision
-        told = (observer or Observer()).decoded
+        progress = (observer or Observer()).decoded
         found: list[_Answers] = []
-        for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE, told):
+        for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE, progress):
             answered = responses(state.method, images, preparation, device, precision=precision)
             found += [_Answers(each.logits, each.query, each.task) for each in answered]
         logits = joined([each.logits for each in found])
@@ -267,9 +268,9 @@ class ContinualClassifier(Parameters):
     # --- files ----------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Make `path`, a folder, hold this model; the version before stays there for undoing.
+        """Save the model to the folder `path`, which keeps the previous version for undoing.
 
-        Refused where the folder holds another model, or has learnt what this one has not.
+        A ModelError if the folder holds another model, or a version that has learnt more.
         """
         state = self._learnt_state()
         about = {"model": state.model_id, **self._about(state)}
@@ -286,10 +287,10 @@ class ContinualClassifier(Parameters):
     ) -> C:
         """The classifier in the folder `path`.
 
-        `weights` is the backbone's file, where the model was learnt with one and it is no longer
-        where it was.
+        `weights` is the file of the backbone's weights, needed if the model was learnt with such a
+        file and the file has moved.
         """
-        pick_device(device)  # what is asked for here is not the model's fault
+        pick_device(device)  # before the model is read: errors here are not the model's fault
         from_mapping(TrainingConfig, {"precision": precision}, where="training")
         stored = model_folder.read(path)
         about = stored.about
@@ -317,16 +318,19 @@ class ContinualClassifier(Parameters):
             vit = self._load()
             if vit.fingerprint != backbone["fingerprint"]:
                 raise ModelError(
-                    f"{path} was learnt on {backbone['name']} ({backbone['weights']}, "
-                    f"{backbone['fingerprint'][:12]}), but the backbone at hand has other weights "
-                    f"({vit.weights}, {vit.fingerprint[:12]}); pass the file of the first"
+                    f"was learnt on {backbone['name']} ({backbone['weights']}, "
+                    f"{backbone['fingerprint'][:12]}), but the loaded backbone has other weights "
+                    f"({vit.weights}, {vit.fingerprint[:12]})",
+                    file=path,
+                    hint="pass the file of the weights it was learnt on",
                 )
             fresh = create_method(self.method, vit, self.method_settings())
             self._enter(ModelState.from_files(fresh, about, stored.tensors))
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelError(
-                f"{path} does not fit together ({type(error).__name__}: {error}); restore it from "
-                "a copy, or go back with `cprompt undo`"
+                f"is inconsistent ({type(error).__name__}: {error})",
+                file=path,
+                hint=model_folder.RESTORE,
             ) from error
         return self
 
@@ -361,10 +365,10 @@ class ContinualClassifier(Parameters):
     # --- parameters -----------------------------------------------------------------------------
 
     def set_params(self: C, **params: Any) -> C:
-        """Change parameters; those that what was learnt depends on only before anything was."""
+        """Change parameters; structural ones only before the first batch is learnt."""
         super().set_params(**params)
         if self._state is None:
-            self._vit = None  # another backbone may have been asked for
+            self._vit = None  # the backbone's parameters may have changed
         return self
 
     @property
@@ -393,7 +397,7 @@ class ContinualClassifier(Parameters):
 
 @dataclass(frozen=True)
 class _Answers:
-    """What is needed of the responses to all photos, on the CPU; see `Response`."""
+    """The parts of all responses that are needed, on the CPU; see `Response`."""
 
     logits: Tensor
     query: Tensor | None
@@ -401,7 +405,7 @@ class _Answers:
 
 
 def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:
-    """What `load_backbone` takes for weights, as far as the model says it."""
+    """The `weights` for `load_backbone` that the model was learnt with."""
     weights = str(backbone["weights"])
     if weights.startswith("random:"):
         return weights
@@ -410,8 +414,10 @@ def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:
     file = backbone["file"]
     if file is None or not Path(file).is_file():
         raise BackboneError(
-            f"{path} was learnt on weights from the file {weights.removeprefix('file:')}, which is "
-            f"not at {file}; pass its path as weights"
+            f"was learnt on weights from the file {weights.removeprefix('file:')}, which is not "
+            f"at {file}",
+            file=path,
+            hint="pass its path as weights",
         )
     return str(file)
 
@@ -419,7 +425,7 @@ def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:
 def _nearest_keys(
     state: ModelState, query: Tensor | None, top: int
 ) -> list[list[tuple[str, float]]] | None:
-    """See `nearest_keys`; None where the method has no keys to compare with."""
+    """See `nearest_keys`; None if the method has no keys."""
     if query is None:
         return None
     device = next(state.method.backbone.parameters()).device

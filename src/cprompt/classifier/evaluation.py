@@ -1,4 +1,4 @@
-"""How well labelled photos were answered: counts by class and batch, confusion, calibration."""
+"""Evaluation on labelled photos: counts per class and per batch, confusion, calibration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cprompt.classifier.photo_sources import UNKNOWN
 
 @dataclass(frozen=True)
 class ClassResult:
-    """Photos of a class, or of some classes, and how they were answered.
+    """Counts of photos of one or more classes, and of how they were answered.
 
     >>> (ClassResult(photos=4, right=3) + ClassResult(photos=4, right=2, unknown=1)).accuracy
     0.625
@@ -29,7 +29,7 @@ class ClassResult:
 
     @property
     def accuracy(self) -> float | None:
-        """Share right, those called unknown counted as wrong; None without photos."""
+        """Share answered right; `UNKNOWN` counts as wrong. None without photos."""
         return self.right / self.photos if self.photos else None
 
     def __add__(self, other: ClassResult) -> ClassResult:
@@ -40,7 +40,7 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class Confusion:
-    """`counts[i][j]`: photos of class `truth[i]` answered `answer[j]`, `UNKNOWN` the last one."""
+    """`counts[i][j]`: photos of `truth[i]` answered `answer[j]`; the last answer is `UNKNOWN`."""
 
     truth: list[str]
     answer: list[str]
@@ -59,18 +59,18 @@ class Evaluation:
 
     photos: int
     accuracy: float | None
-    """Share right; unknown counts as wrong. None without photos of a learnt class."""
+    """Share right; `UNKNOWN` counts as wrong. None without photos of a learnt class."""
     accuracy_if_answered: float | None
-    """Share right of those not called unknown; None where all were."""
+    """Share right of those not answered `UNKNOWN`; None if there are none."""
     unknown_share: float | None
     per_class: dict[str, ClassResult]
     per_batch: dict[int, ClassResult]
-    """By the number of the batch that a class first came with."""
+    """By the number of the batch in which a class first appeared."""
     confusion: Confusion
     ece: float
     bins: list[Bin]
     unseen: ClassResult
-    """Photos of classes never learnt; none can be right but for being called unknown."""
+    """Photos of classes never learnt: `right` is 0, `unknown` counts the appropriate answers."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -86,10 +86,10 @@ def assess(
     threshold: float,
     truth: Sequence[str],
 ) -> Evaluation:
-    """Compare probabilities (n, names) with what the photos show, `truth` (n,).
+    """Compare probabilities (n, names) with the photos' true names, `truth` (n,).
 
-    `first_batch` is the number of the batch that each name first came with. A photo whose best
-    name has less than `threshold` counts as answered `UNKNOWN`.
+    `first_batch` is the number of the batch in which each name first appeared. A photo whose best
+    name has a probability below `threshold` counts as answered `UNKNOWN`.
     """
     index = {name: i for i, name in enumerate(names)}
     target = np.array([index.get(name, -1) for name in truth], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Why a photo was answered as it was."""
+"""The reasons for an answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer to a photo, and what it rests on.
+    """The answer to a photo, and the reasons for it.
 
     >>> ranking = [("cat", 0.9), ("dog", 0.1)]
     >>> answer = Explanation("cat", 0.9, True, ranking, 1, [("cat", 0.8)], score=4.2)
@@ -20,9 +20,9 @@ class Explanation:
     """
 
     label: str
-    """The answer; `UNKNOWN` where `known` is false."""
+    """The answer; `UNKNOWN` if `known` is false."""
     probability: float
-    """Of the best name, whether or not it was answered."""
+    """Probability of the best name, even if the answer is `UNKNOWN`."""
     known: bool
     ranking: list[tuple[str, float]]
     """The best names with their probabilities."""
@@ -37,10 +37,10 @@ class Explanation:
 def nearest_keys(
     cosines: NDArray[np.floating], owners: Sequence[str], top: int
 ) -> list[list[tuple[str, float]]]:
-    """For every photo the `top` names with the cosine of their nearest key, best first.
+    """For each photo, the `top` names with the cosine of their nearest key, best first.
 
-    `cosines` is (n, keys). `owners` names the class of each key; if there are fewer keys than
-    that, there is one per batch.
+    `cosines` is (n, keys). `owners` is the class name of each key. If there are fewer keys than
+    owners, keys are one per batch.
     """
     if len(owners) != cosines.shape[1]:
         owners = [f"batch {number}" for number in range(1, cosines.shape[1] + 1)]

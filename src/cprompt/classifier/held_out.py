@@ -1,4 +1,4 @@
-"""Which photos of a batch calibrate instead of training, and which of those are kept."""
+"""Which photos of a batch are held out for calibration, and which of those are stored."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cprompt.seeds import generator
 
 
 def choose_held_out(targets: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """Which photos (n,) to hold out: `share` of each class with four photos or more, at least one.
+    """Which photos (n,) to hold out: `share` of each class with four or more photos, at least one.
 
-    A class with fewer needs all of them to learn from. Chosen at random, by `seed`.
+    Smaller classes train on all their photos. The choice is random, by `seed`.
     """
     chosen = np.zeros(len(targets), dtype=bool)
     if share == 0:
@@ -29,7 +29,7 @@ def choose_held_out(targets: NDArray[np.int64], share: float, seed: int) -> NDAr
 
 
 def first_of_each(positions: Tensor, count: int) -> list[int]:
-    """Indices of the first `count` entries of every position."""
+    """Indices of the first `count` entries of each position."""
     seen: Counter[int] = Counter()
     first = []
     for i, position in enumerate(positions.tolist()):
@@ -40,7 +40,7 @@ def first_of_each(positions: Tensor, count: int) -> list[int]:
 
 
 def spread(positions: Tensor, most: int) -> Tensor:
-    """Indices of `most` entries, or all there are, spread evenly over the positions."""
+    """Indices of at most `most` entries, spread evenly over the positions."""
     if len(positions) <= most:
         return torch.arange(len(positions))
     order = positions.argsort(stable=True)

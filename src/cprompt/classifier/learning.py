@@ -30,8 +30,8 @@ from cprompt.training.observers import Observer
 from cprompt.training.settings import Seeds
 
 FEWEST, MOST = 5, 1000
-"""Held-out photos below which nothing is calibrated, and how many are used for it at most: their
-number grows with the classes, and so do the logits of each."""
+"""Fewest held-out photos for a calibration, and the most that are used. Without a limit, cost would
+grow with the square of the number of classes."""
 
 
 def learn_batch(
@@ -42,9 +42,9 @@ def learn_batch(
     preparation: Preparation,
     observer: Observer,
 ) -> ModelState:
-    """The state after learning another batch, without its id; `start` stays as it is.
+    """The state after learning another batch, without its id; `start` does not change.
 
-    `images[i]` shows `labels[i]`; `preparation` turns images into the network's input.
+    `images[i]` is of class `labels[i]`; `preparation` turns images into the network's input.
     """
     clock = time.perf_counter()
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -111,10 +111,10 @@ def _calibrated(
     features: Tensor | None,
     positions: NDArray[np.int64],
 ) -> tuple[ModelState, bool]:
-    """Temperature and threshold from held-out photos of this batch and of earlier ones.
+    """Fit temperature and threshold on held-out photos of this batch and of earlier ones.
 
-    `features` (n, …) are those of this batch, `positions` (n,) their classes'; the second
-    value says whether there were enough to calibrate.
+    `features` (n, …) and `positions` (n,) are those of this batch. The second value is whether
+    there were enough photos to calibrate.
     """
     method, shown = state.method, torch.from_numpy(positions)
     device = next(method.backbone.parameters()).device
@@ -142,5 +142,5 @@ def _calibrated(
 
 
 def _copy_of(method: Method) -> Method:
-    """A method of its own to go on with, on the same backbone."""
+    """A copy of the method on the same backbone."""
     return copy.deepcopy(method, {id(method.backbone): method.backbone})

@@ -1,9 +1,9 @@
-"""A model on disk: a folder with one JSON file, one safetensors file, and the version before.
+"""A model on disk: a folder with one JSON file, one safetensors file, and the previous version.
 
-`model.json` says everything but the tensors and names the one file that holds them, with its size
-and hash; it begins with a hash of its own. Replacing it is the only moment at which a model
-changes, so whoever is killed, and wherever, leaves the old model or the new one. Readers take no
-lock: they read again if the model changed under them. Nothing is unpickled.
+`model.json` holds everything except the tensors, and the name, size and hash of the file that holds
+those. It begins with a hash of its own content. A model changes in the moment when `model.json` is
+replaced, so a process that is killed at any point leaves either the old model or the new one.
+Readers take no lock; they read again if the model changed meanwhile. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ LOCK = ".lock"
 _OURS = re.compile(r"(model|model-\d{6}|learnt-\d{6})\.(json|safetensors)(\.part)?")
 _TENSORS = re.compile(r"learnt-\d{6}\.safetensors")
 _TRIES = 20
-_RESTORE = "restore the folder from a copy, or go back with `cprompt undo`"
-_UNCHANGED = "the model is as it was"
+RESTORE = "restore the folder from a copy, or go back with `cprompt undo`"
+"""What to do about a damaged model."""
+_UNCHANGED = "the model did not change"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A model as it lies in its folder."""
+    """The content of a model folder."""
 
     about: dict[str, Any]
-    """What was written, and besides `format`, `version`, `generation` and `files`."""
+    """What was written, plus `format`, `version`, `generation` and `files`."""
     tensors: dict[str, Tensor]
 
 
 @contextmanager
 def writing(folder: str | Path) -> Iterator[None]:
-    """Nobody else may change the model in `folder` meanwhile; a ModelError at once if somebody is.
+    """Lock the model in `folder` for changes; a ModelError at once if it is locked already.
 
-    Whoever learns and then writes holds this from before reading, or the batch that another
-    process learns in between would be lost. It may be held again inside, by the same thread. The
-    folder is made if there is none. The lock ends with the process that holds it, however it ends.
+    To learn and then write, take the lock before reading. Otherwise a batch that another process
+    learns in between would be lost. The same thread can take the lock again inside. The folder is
+    made if it does not exist. The lock is released when its process ends for any reason.
     """
     path = Path(folder).resolve()
     lock = None
@@ -71,7 +72,7 @@ def writing(folder: str | Path) -> Iterator[None]:
         raise ModelError(
             f"cannot be written to ({error.strerror or error})",
             file=folder,
-            hint="check the path and its permissions, or make room",
+            hint="check the path and its permissions, or free some disk space",
         ) from error
     try:
         yield
@@ -80,23 +81,23 @@ def writing(folder: str | Path) -> Iterator[None]:
 
 
 def exists(folder: str | Path) -> bool:
-    """Whether there is a model in `folder`, whole or damaged."""
+    """Whether there is a model in `folder`, intact or damaged."""
     return Path(folder, FILE).is_file()
 
 
 def size(folder: str | Path) -> int:
-    """Bytes that the model takes, the version before and what a killed process left included."""
+    """Bytes of the model, including the previous version and leftovers of killed processes."""
     return sum(p.stat().st_size for p in Path(folder).iterdir() if _OURS.fullmatch(p.name))
 
 
 def read_about(folder: str | Path) -> dict[str, Any]:
-    """What `model.json` says, checked against its own hash; no tensor is read."""
+    """The content of `model.json`, checked against its own hash; no tensor is read."""
     path = Path(folder, FILE)
     return _parse(path, _bytes(path))
 
 
 def read(folder: str | Path) -> Stored:
-    """The model, checked: format, version, sizes and hashes."""
+    """Read the model and check format, version, sizes and hashes."""
     path = Path(folder, FILE)
     for _ in range(_TRIES):
         content = _bytes(path)
@@ -116,11 +117,12 @@ def write(
     *,
     replaces: Collection[str] = (),
 ) -> int:
-    """Make this the model in `folder`, which keeps the one before for `undo`; its generation.
+    """Make this the model in `folder`, which keeps the previous one for `undo`; its generation.
 
-    `about["model"]` names the content. A model that is there must be the same one (then nothing
-    is written) or be named in `replaces`; any other would be lost, and is refused. Going back to
-    the version before is an `undo`. The caller holds `writing`, or this takes it.
+    `about["model"]` is the id of the content. If the folder holds the same model, nothing is
+    written. If it holds another one, that must be in `replaces`; otherwise it would be lost, and a
+    ModelError is raised. Writing the previous version again is an `undo`. Takes `writing`, which
+    the caller may hold already.
     """
     with writing(folder):
         path = Path(folder)
@@ -165,10 +167,7 @@ def write(
 
 
 def undo(folder: str | Path) -> int:
-    """Go back to the version before the last one; its generation.
-
-    Also a way out where the last version is damaged.
-    """
+    """Go back to the previous version; its generation. This also repairs a damaged last version."""
     with writing(folder):
         path = Path(folder)
         try:
@@ -179,8 +178,7 @@ def undo(folder: str | Path) -> int:
                 raise
         if before is None:
             raise ModelError(
-                "keeps no version from before the last batch: it holds the first one, or was "
-                "taken back already",
+                "has no previous version: it holds the first one, or was taken back already",
                 file=folder,
             )
         _tensors(path, before)
@@ -198,7 +196,7 @@ def undo(folder: str | Path) -> int:
 
 
 def _text(about: Mapping[str, Any]) -> bytes:
-    """JSON that begins with the hash of all the rest, byte for byte."""
+    """JSON that begins with a hash of the rest, byte for byte."""
     body = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     return _begin(body) + body.removeprefix(b"{\n")
 
@@ -215,10 +213,10 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
         raise ModelError(
             "does not describe a model of cprompt, or is damaged or cut short",
             file=path,
-            hint=_RESTORE,
+            hint=RESTORE,
         )
     if about.get("version") == VERSION and not sealed:
-        raise ModelError("is damaged: it does not match its own hash", file=path, hint=_RESTORE)
+        raise ModelError("is damaged: it does not match its own hash", file=path, hint=RESTORE)
     if about.get("format") != FORMAT:
         raise ModelError(f"is of format {about.get('format')!r}; expected {FORMAT!r}", file=path)
     if about.get("version") != VERSION:
@@ -236,7 +234,7 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
         and isinstance(about.get("generation"), int)
         and isinstance(about.get("model"), str)
     ):
-        raise ModelError("does not name its files as it should", file=path, hint=_RESTORE)
+        raise ModelError("has an invalid list of files", file=path, hint=RESTORE)
     return {name: value for name, value in about.items() if name != "sha256"}
 
 
@@ -253,20 +251,18 @@ def _tensors(folder: Path, about: Mapping[str, Any]) -> dict[str, Tensor]:
     data = _bytes(path)
     if len(data) != expected["bytes"]:
         raise ModelError(
-            f"has {len(data)} bytes where {expected['bytes']} were written",
+            f"has {len(data)} bytes, but {expected['bytes']} were written",
             file=path,
-            hint=_RESTORE,
+            hint=RESTORE,
         )
     if hashlib.sha256(data).hexdigest() != expected["sha256"]:
         raise ModelError(
-            f"is damaged: it does not match its hash in {FILE}", file=path, hint=_RESTORE
+            f"is damaged: it does not match its hash in {FILE}", file=path, hint=RESTORE
         )
     try:
         return dict(load(data))
     except SafetensorError as error:
-        raise ModelError(
-            f"is not a safetensors file ({error})", file=path, hint=_RESTORE
-        ) from error
+        raise ModelError(f"is not a safetensors file ({error})", file=path, hint=RESTORE) from error
 
 
 def _bytes(path: Path) -> bytes:
@@ -274,7 +270,7 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         if path.name != FILE:
-            raise ModelError("is missing", file=path, hint=_RESTORE) from None
+            raise ModelError("is missing", file=path, hint=RESTORE) from None
         raise ModelError(
             "holds no model", file=path.parent, hint="`cprompt learn` makes one"
         ) from None
@@ -299,24 +295,24 @@ def _previous(folder: Path, now: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _newest_kept(folder: Path) -> dict[str, Any] | None:
-    """The last version that was put aside, where `model.json` itself does not help."""
+    """The newest previous version, for use when `model.json` itself is damaged."""
     kept = sorted(folder.glob(_older(0).replace("0", "[0-9]")))
     return _parse(kept[-1], _bytes(kept[-1])) if kept else None
 
 
 def _check_nothing_else(folder: Path) -> None:
-    """A model starts in a folder of its own, not among somebody's photos."""
+    """Raise a ModelError if a new model's folder holds other files, such as photos."""
     others = [p.name for p in folder.iterdir() if p.name != LOCK and not _OURS.fullmatch(p.name)]
     if others:
         raise ModelError(
-            f"holds other files and no model ({sorted(others)[0]!r})",
+            f"holds other files ({sorted(others)[0]!r}) but not a model",
             file=folder,
             hint="name a new folder",
         )
 
 
 def _sweep(folder: Path) -> None:
-    """Delete what neither the model nor the version before needs. Failing to is no harm."""
+    """Delete files that neither the model nor the previous version needs, as far as possible."""
     with suppress(ModelError, OSError):
         needed = set()
         if exists(folder):
@@ -332,7 +328,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names of files on disk too, in the order they were given, whatever loses power."""
+    """Sync the folder's entries to disk, so that renames survive a power loss in order."""
     if os.name == "posix":
         with suppress(OSError):
             handle = os.open(folder, os.O_RDONLY)

@@ -1,8 +1,8 @@
-"""A classifier as one ONNX graph: pixels in, probabilities out, selection and prompts inside.
+"""Export of a classifier as one ONNX graph from pixels to probabilities.
 
-The graph is traced from the method itself by torch.export, so that there is no second
-implementation. Nothing is given its name before onnxruntime has answered images with it and
-agreed with the classifier.
+The graph, with prompts and their selection, is traced from the method itself by torch.export, so
+there is no second implementation. The file is written only after onnxruntime's answers to images
+agree with the classifier's.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ from cprompt.classifier.photo_sources import UNKNOWN, as_photos
 from cprompt.classifier.photos import DETAIL, PhotoLike, decode
 from cprompt.data.pipeline.views import Preparation, apply_views
 from cprompt.errors import ConfigError, ModelError
-from cprompt.files import write_bytes
+from cprompt.files import check_writable, write_bytes
 from cprompt.methods.base import Method
 from cprompt.vit.promptable import PromptableViT
 
 OPSET = 18
-"""Operators of the graph unless told otherwise: the oldest set that torch exports to, which
-onnxruntime knows since 1.14."""
+"""Default operator set: the oldest that torch exports to, supported since onnxruntime 1.14."""
 
 TOLERANCE = 1e-4
-"""Largest difference between the graph and the classifier: of probabilities as they are, of
-logits in parts of the largest one, if that is above 1."""
+"""Largest allowed difference between the graph and the classifier: absolute for probabilities,
+relative to the largest logit for logits, if that is above 1."""
 
 LARGEST = 2**31 - 2**20
-"""Bytes of tensors that fit into one file: protobuf ends at 2 GiB, and the graph needs some."""
+"""Bytes of tensors that fit into one file: protobuf's limit is 2 GiB, including the graph."""
 
 _INPUT, _OUTPUTS = "pixels", ("probabilities", "prompt", "logits")
 _BATCH = "batch"
@@ -52,36 +51,39 @@ _NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 @dataclass(frozen=True)
 class ExportInfo:
-    """What was written, and how well it agrees."""
+    """What was written, and how well it agrees with the classifier."""
 
     path: Path
     bytes: int
     opset: int
     difference: float
-    """Largest one found between the graph's answers and the classifier's; see `TOLERANCE`."""
+    """Largest difference found between the graph and the classifier; see `TOLERANCE`."""
     checked: int
-    """Photos that were given to check with; some random images come on top."""
+    """Number of photos in `check`; some random images are checked as well."""
     metadata: dict[str, str]
-    """What the file says of itself; docs/export.md lists it."""
+    """The metadata in the file; docs/export.md lists the keys."""
 
 
 def export_onnx(
     classifier: ContinualClassifier, path: str | Path, *, opset: int = OPSET, check: Any = ()
 ) -> ExportInfo:
-    """Write the classifier to `path` as one ONNX file, once the file is known to agree with it.
+    """Write the classifier to `path` as one ONNX file, after checking that its answers agree.
 
-    Input `pixels`, float32 (batch, 3, S, S): RGB in [0, 1], resized and cropped as the file's
-    metadata says, not normalised. Outputs `probabilities`, float32 (batch, names), calibrated, in
-    the order of `classes_`; `prompt`, int64 (batch,), the number of the batch, from 1, whose
-    prompt answered, 0 where the method picks none; `logits`, float32 (batch, positions), before
-    calibration. All is float32 on the CPU, whatever device and precision the classifier has.
+    Input: `pixels`, float32 (batch, 3, S, S), RGB in [0, 1], resized and cropped as the file's
+    metadata says, not normalised. Outputs:
 
-    Random images and those in `check`, one or many as `predict` takes them, are answered by
-    both; a difference is an error, and then `path` stays as it was.
+    - `probabilities`, float32 (batch, names): calibrated, in the order of `classes_`.
+    - `prompt`, int64 (batch,): the number of the learnt batch, from 1, whose prompt was used; 0 if
+      the method does not select one.
+    - `logits`, float32 (batch, positions): before calibration.
+
+    The graph computes in float32, whatever device and precision the classifier has. Classifier and
+    graph answer random images and those in `check`, which takes one image or many, as `predict`
+    does. If the answers differ, a ModelError is raised and `path` does not change.
     """
     path = Path(path)
     onnx, runtime = _modules()
-    _check_place(path)
+    check_writable(path)  # now: tracing a large model takes minutes
     newest = onnx.defs.onnx_opset_version()
     if not OPSET <= opset <= newest:
         raise ConfigError(f"opset {opset} must be from {OPSET} to {newest}")
@@ -101,7 +103,7 @@ def export_onnx(
 
 
 class _Graph(nn.Module):
-    """What is traced. No branch depends on a value: prompts and names are looked up by index."""
+    """The module to trace. No branch depends on a value: prompts and names are indexed."""
 
     mean: Tensor
     std: Tensor
@@ -110,7 +112,7 @@ class _Graph(nn.Module):
     def __init__(self, classifier: ContinualClassifier, method: Method) -> None:
         super().__init__()
         self.method = method
-        self.backbone = method.backbone  # no child of the method, but one of the graph
+        self.backbone = method.backbone  # not a child of the method, so added here
         self.names = len(classifier.classes_)
         self.temperature = classifier.temperature_
         preparation = classifier.preparation_
@@ -130,7 +132,7 @@ class _Graph(nn.Module):
 
 
 def _modules() -> tuple[ModuleType, ModuleType]:
-    """onnx and onnxruntime; onnxscript, which torch calls, has to be there as well."""
+    """onnx and onnxruntime; onnxscript, which torch uses, must be installed as well."""
     try:
         import onnx
         import onnx.checker
@@ -138,23 +140,14 @@ def _modules() -> tuple[ModuleType, ModuleType]:
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"exporting needs {error.name}; install it with `pip install 'cprompt[export]'`"
+            f"exporting needs {error.name}, which is not installed",
+            hint="pip install 'cprompt[export]'",
         ) from error
     return onnx, onnxruntime
 
 
-def _check_place(path: Path) -> None:
-    """Tracing a large model takes minutes; what is wrong with a path can be said before."""
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; name a file, such as {path / 'model.onnx'}")
-    if not path.parent.is_dir():
-        raise ConfigError(
-            f"{path} cannot be written: {path.parent} is no folder; make it, or choose another"
-        )
-
-
 def _plain_copy(method: Method) -> Method:
-    """The method and its backbone in float32 on the CPU, run as they are written."""
+    """A copy of the method and its backbone in float32 on the CPU, not compiled."""
     method = copy.deepcopy(method).requires_grad_(False).cpu().eval()
     for module in (method.backbone.cpu(), *method.modules()):
         if isinstance(module, PromptableViT):
@@ -163,7 +156,7 @@ def _plain_copy(method: Method) -> Method:
 
 
 def _traced(graph: _Graph, side: int, opset: int) -> Any:
-    """The graph as an onnx.ModelProto that says nothing of the machine it was made on."""
+    """The graph as an onnx.ModelProto, without information about this machine."""
     example = torch.zeros(2, 3, side, side)
     batch = torch.export.Dim(_BATCH)
     try:
@@ -177,7 +170,7 @@ def _traced(graph: _Graph, side: int, opset: int) -> Any:
                 opset_version=opset,
                 verbose=False,
             )
-    except Exception as error:  # tracing meets what it does not know with almost any exception
+    except Exception as error:  # tracing can raise almost anything
         what = str(error).strip().partition("\n")[0][:200]
         raise ModelError(
             f"{graph.method.name} on {graph.backbone.name} cannot be turned into an ONNX graph "
@@ -188,7 +181,9 @@ def _traced(graph: _Graph, side: int, opset: int) -> Any:
     proto = program.model_proto
     (version,) = (known.version for known in proto.opset_import if known.domain == "")
     if version != opset:
-        raise ConfigError(f"opset {opset} is not known to torch {torch.__version__}; try {version}")
+        raise ConfigError(
+            f"torch {torch.__version__} does not support opset {opset}", hint=f"try {version}"
+        )
     proto.producer_name, proto.producer_version = "cprompt", __version__
     _strip(proto)
     return proto
@@ -198,13 +193,13 @@ def _check_size(tensors: Iterable[Any]) -> None:
     size = sum(tensor.nbytes for tensor in tensors)
     if size > LARGEST:
         raise ModelError(
-            f"the model has {size / 2**30:.1f} GiB of tensors, but one ONNX file holds 2 GiB; "
-            "learn on a smaller backbone"
+            f"the model has {size / 2**30:.1f} GiB of tensors, but one ONNX file holds 2 GiB",
+            hint="learn on a smaller backbone",
         )
 
 
 def _strip(proto: Any) -> None:
-    """Drop what the exporter notes of source files, and name the dimension that is not fixed."""
+    """Remove the exporter's notes on source files, and name the dynamic dimension."""
     graph = proto.graph
     del graph.value_info[:]
     for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
@@ -216,7 +211,7 @@ def _strip(proto: Any) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """The exporters talk of their own affairs, in warnings and in logs."""
+    """Silence the warnings and logs of the exporters."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
     try:
@@ -231,7 +226,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _metadata(classifier: ContinualClassifier) -> dict[str, str]:
-    """What the file says of itself: all that an answer needs beside the graph, and its origin."""
+    """The file's metadata: what is needed besides the graph to answer, and its origin."""
     preparation, backbone = classifier.preparation_, classifier.method_.backbone
     return {
         "class_names": json.dumps(classifier.classes_, ensure_ascii=False),
@@ -250,7 +245,7 @@ def _metadata(classifier: ContinualClassifier) -> dict[str, str]:
 
 
 def _preprocessing(preparation: Preparation) -> dict[str, Any]:
-    """How a photo becomes `pixels`, in numbers; docs/export.md has it as code."""
+    """How a photo becomes `pixels`; docs/export.md shows it as code."""
     size = preparation.size
     (view,) = preparation.test_views(np.array([[size, size]], dtype=np.int64))
     return {
@@ -265,7 +260,7 @@ def _preprocessing(preparation: Preparation) -> dict[str, Any]:
     }
 
 
-# --- does it agree? -----------------------------------------------------------------------------
+# --- comparison ---------------------------------------------------------------------------------
 
 
 def _session(runtime: ModuleType, model: bytes) -> Any:
@@ -275,13 +270,13 @@ def _session(runtime: ModuleType, model: bytes) -> Any:
         return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common base of their own
         raise ModelError(
-            f"onnxruntime {runtime.__version__} does not take the graph ({error}); "
-            "try another opset, or a newer onnxruntime"
+            f"onnxruntime {runtime.__version__} does not accept the graph ({error})",
+            hint="try another opset, or a newer onnxruntime",
         ) from error
 
 
 def _random_levels(size: int) -> Tensor:
-    """Some images of noise, uint8 (n, size, size, 3), the same ones every time."""
+    """Images of noise, uint8 (n, size, size, 3), the same in every call."""
     rng = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (_IMAGES, size, size, 3), generator=rng, dtype=torch.uint8)
 
@@ -302,10 +297,10 @@ def _levels(photos: Sequence[PhotoLike], preparation: Preparation) -> Tensor:
 def _difference(
     session: Any, classifier: ContinualClassifier, method: Method, levels: Tensor
 ) -> float:
-    """The largest one over `levels` (n, S, S, 3), of which the first is answered alone.
+    """The largest difference over `levels` (n, S, S, 3); the first image is a batch of its own.
 
-    What `method`, a copy of the classifier's, says is normalised and calibrated as for any
-    prediction: by other code than the graph's.
+    `method` is a copy of the classifier's. Its inputs are normalised and its answers calibrated
+    by the code that predictions use, not by the graph's.
     """
     normalize = classifier.preparation_.normalizer(torch.device("cpu"))
     name_of = np.array(classifier.name_of_, dtype=np.int64)
@@ -321,12 +316,12 @@ def _difference(
         )
         scale = max(1.0, float(np.abs(ours).max()))
         apart = np.abs(expected - probabilities).max(), np.abs(ours - logits).max() / scale
-        largest = float(np.max([largest, *apart]))  # unlike Python's, it lets no NaN pass
+        largest = float(np.max([largest, *apart]))  # unlike Python's max, it returns any NaN
         if response.task is not None:
             elsewhere += int((response.task.numpy() + 1 != prompt).sum())
     if elsewhere:
         raise ModelError(
-            f"the ONNX graph picks another prompt for {elsewhere} of {len(levels)} images; "
+            f"the ONNX graph selects another prompt for {elsewhere} of {len(levels)} images; "
             "nothing was written"
         )
     if not largest <= TOLERANCE:

@@ -1,4 +1,4 @@
-"""The classifier's parameters: what they may be, and the defaults that a method declares."""
+"""The classifier's parameters, their checks, and the defaults that a method declares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cprompt.data.pipeline.views import NORMALIZATIONS, RECIPES
 from cprompt.errors import ConfigError
 from cprompt.methods.base import ClassifierDefaults
 from cprompt.methods.registry import method_class
-from cprompt.settings import check, from_mapping
+from cprompt.settings import check, from_mapping, suggest
 from cprompt.training.settings import TrainingConfig
 from cprompt.vit import embedded
 
@@ -23,13 +23,13 @@ STRUCTURAL_PARAMETERS = (
     "settings",
     "normalization",
 )
-"""Parameters that cannot change once something was learnt with them."""
+"""Parameters that cannot change after the first batch is learnt."""
 
 P = TypeVar("P", bound="Parameters")
 
 
 class Parameters:
-    """Arguments of a constructor, kept as given, read and changed as scikit-learn does."""
+    """Constructor arguments, stored as given, with scikit-learn's `get_params` and `set_params`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Parameters:
 
     @property
     def _is_fixed(self) -> bool:
-        """Whether something was learnt, so that structural parameters cannot change any more."""
+        """Whether a batch was learnt, so that structural parameters can no longer change."""
         return False
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -75,13 +75,14 @@ class Parameters:
         return {name: getattr(self, name) for name in PARAMETERS}
 
     def set_params(self: P, **params: Any) -> P:
-        """Change arguments; those that what was learnt depends on only before anything was."""
+        """Change arguments; structural ones only before the first batch is learnt."""
         for name in params:
             if name not in PARAMETERS:
-                raise ConfigError(f"no parameter {name!r}; there are {', '.join(PARAMETERS)}")
+                raise ConfigError(f"no parameter {name!r}", hint=suggest(name, list(PARAMETERS)))
             if name in STRUCTURAL_PARAMETERS and self._is_fixed:
                 raise ConfigError(
-                    f"{name} cannot change after something was learnt; make a new classifier"
+                    f"{name} cannot change after a batch was learnt",
+                    hint="make a new classifier",
                 )
         before = self.get_params()
         try:
@@ -112,7 +113,7 @@ class Parameters:
         check(self.keep_held_out >= 0, f"keep_held_out {self.keep_held_out} must be 0 or more")
 
     def method_settings(self) -> dict[str, Any]:
-        """The method's settings: those given, over the defaults it declares for the classifier."""
+        """The method's settings: its defaults for the classifier, overridden by those given."""
         return {**self._defaults.settings, **(self.settings or {})}
 
     @property
@@ -120,7 +121,7 @@ class Parameters:
         return method_class(self.method).classifier_defaults
 
     def training_for(self, photos: int) -> TrainingConfig:
-        """How a batch of so many photos is trained."""
+        """How a batch with this number of photos is trained."""
         usual = {
             "precision": self.precision,
             "epochs": epochs_for(photos),
@@ -135,10 +136,10 @@ PARAMETERS = tuple(name for name in Parameters.__init__.__annotations__ if name 
 
 
 def epochs_for(photos: int) -> int:
-    """Passes over a batch of so many photos: six over up to 500, two over 1500 and more.
+    """Epochs for a batch of this size: 6 for up to 500 photos, falling to 2 for 1500 and more.
 
-    More of them fit a small batch's prompt to its photos rather than to its classes, and are not
-    worth their time on a large one.
+    More epochs would overfit the prompt of a small batch, and are not worth their time on a large
+    one.
     """
     return min(6, max(2, 3000 // max(photos, 1)))
 
@@ -146,8 +147,8 @@ def epochs_for(photos: int) -> int:
 def normalization_of(backbone: str) -> str:
     """The name of the normalisation that a backbone's weights were trained with.
 
-    From the embedded backbone's description or timm's; inception's, that of most ViTs, where
-    neither says.
+    It comes from the description of the embedded backbone or from timm. If neither gives one, it
+    is "inception", which most ViTs use.
     """
     if backbone in embedded.EMBEDDED:
         return embedded.EMBEDDED[backbone].normalization

@@ -1,7 +1,7 @@
-"""What photos and labels can be given as: folders, lists, arrays, torch Datasets, pandas frames.
+"""Photos and labels from folders, lists, arrays, torch Datasets and pandas frames.
 
-Whatever the source, the result is a sequence of photos that `photos.decode` takes and, for labelled
-photos, a class name for each.
+The result is always a sequence of photos for `photos.decode` and, for labelled photos, a class name
+for each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cprompt.data.image_files import require_folder
 from cprompt.errors import DataError
 
 UNKNOWN = "unknown"
-"""What a classifier answers below its threshold; no class can be called this."""
+"""The answer below the threshold; no class can have this name."""
 
 _IMAGE_COLUMNS = ("path", "image", "file", "filename")
 
@@ -38,12 +38,12 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
     """Photos and their class names, from any of these:
 
     - a folder of class folders (folders below a class folder belong to that class),
-    - photos and, as `labels`, as many names,
-    - (photo, label) pairs: a list of them, or a torch Dataset; whole-number labels stand for its
-      `classes`, if it has them,
+    - photos and, as `labels`, one name for each,
+    - (photo, label) pairs: a list of them, or a torch Dataset; whole-number labels are indices
+      into its `classes`, if it has them,
     - a pandas frame with a column `label` and one of path, image, file or filename.
 
-    A whole-number label that stands for no name becomes its decimal digits.
+    Any other whole-number label becomes text: 7 is the class "7".
 
     >>> labelled([("a.jpg", "cat"), ("b.jpg", 7)]).names
     ['cat', '7']
@@ -78,7 +78,7 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
 
 
 def as_photos(photos: Any) -> list[PhotoLike]:
-    """A list of photos of any kind that `PhotoLike` lists, with one item for a single photo.
+    """One photo or many as a list of photos, each of any kind in `PhotoLike`.
 
     >>> len(as_photos("a.jpg")), len(as_photos(np.zeros((5, 8, 8, 3), np.uint8)))
     (1, 5)
@@ -97,9 +97,9 @@ def as_photos(photos: Any) -> list[PhotoLike]:
 
 
 def class_name(label: Any, where: str) -> str:
-    """A label as a class name: Unicode's composed form, so that the same name is always one name.
+    """A label as a class name, in Unicode's composed form so that equal names compare equal.
 
-    Any script and any character but control characters will do; `where` is for the error.
+    All characters except control characters are allowed; `where` is for the error.
     """
     if isinstance(label, (bool, np.bool_)) or not isinstance(label, (str, int, np.integer)):
         raise DataError(
@@ -116,7 +116,7 @@ def class_name(label: Any, where: str) -> str:
         )
     if name == UNKNOWN:
         raise DataError(
-            f"no class can be called {UNKNOWN!r}: it is the answer for a photo of no known class",
+            f"no class can be called {UNKNOWN!r}: it is the answer for photos of other classes",
             file=where,
             hint="rename the class",
         )
@@ -128,7 +128,7 @@ def _from_folder(root: Path) -> LabelledPhotos:
     parts = folder.train_and_test(root)
     if parts is not None:
         raise DataError(
-            f"has parts, {parts[0].name}/ and {parts[1].name}/, where class folders were expected",
+            f"has parts {parts[0].name}/ and {parts[1].name}/, but class folders were expected",
             file=root,
             hint=f"give {parts[0]} to learn from or {parts[1]} to evaluate on",
         )
@@ -156,7 +156,7 @@ def _from_frame(frame: Any) -> LabelledPhotos:
 
 
 def _from_dataset(dataset: Any) -> LabelledPhotos:
-    """A torch Dataset; it is gone through once for the labels, and again to decode its photos."""
+    """From a torch Dataset, which is read once for labels and again to decode photos."""
     photos = _DatasetPhotos(dataset)
     classes = _classes_of(dataset)
 
@@ -205,7 +205,7 @@ class _DatasetPhotos(Sequence[PhotoLike]):
 
 
 def _classes_of(dataset: Any) -> Sequence[Any] | None:
-    """Class names by number; a Subset and its like have those of what they wrap."""
+    """Class names by number; for a wrapper such as Subset, those of the wrapped dataset."""
     while dataset is not None:
         classes = getattr(dataset, "classes", None)
         if classes is not None:

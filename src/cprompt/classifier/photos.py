@@ -1,7 +1,7 @@
-"""Photos as pixels: one photo of any kind as upright RGB, and many decoded into memory.
+"""Photos as pixels: loading one photo of any kind as upright RGB, and decoding many.
 
-Photos are decoded into memory and nowhere else. Large ones are made smaller on the way in, to a
-few times what the network sees, both for learning and for predicting.
+Decoded photos are kept in memory only, never on disk. Large ones are reduced to twice the size of
+the network's input, both for learning and for predicting.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from cprompt.data.pipeline.parallel import DECODING_THREADS
 from cprompt.errors import DataError
 
 MAX_ASPECT = 50
-"""Long side over short side above which an image is refused: resized by its short side, as images
-are before the central square is cut out, a line of pixels would fill the memory."""
+"""Largest ratio of long to short side. Images are resized by their short side before the central
+square is cropped, so a line of pixels would fill the memory."""
 
 DETAIL = 2
-"""Short side at which an image is kept, in sides of the network's input."""
+"""Short side of a decoded image, in multiples of the network's input size."""
 
 MEMORY = 2 * 2**30
-"""Bytes of photos that are kept in memory; further ones are decoded again when needed."""
+"""Bytes of photos kept in memory; further ones are decoded again when needed."""
 
 PhotoLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[Any] | torch.Tensor
 """A path, a PIL image, an array (H, W), (H, W, 3) or a tensor (3, H, W), (1, H, W), (H, W).
@@ -53,10 +53,10 @@ def decode(
     progress: Progress | None = None,
     memory: int = MEMORY,
 ) -> DecodedImages:
-    """Decode all photos, so that a bad one is named before any work.
+    """Decode all photos, so that a bad one is reported before any other work.
 
-    `side` is that of the network's input. Past `memory` bytes a photo is not kept but decoded
-    again whenever it is asked for.
+    `side` is the size of the network's input. Photos beyond `memory` bytes are not kept but decoded
+    again at each use.
 
     >>> decode([np.zeros((80, 120, 3), np.uint8)], side=16).sizes.tolist()
     [[32, 48]]
@@ -67,23 +67,23 @@ def decode(
 def decode_in_parts(
     photos: Sequence[PhotoLike], side: int, size: int, progress: Progress | None = None
 ) -> Iterator[DecodedImages]:
-    """Decode `size` photos at a time, in order, so that there may be any number of them.
+    """Decode `size` photos at a time, in order, so that memory does not limit their number.
 
-    `progress` is told of all photos together.
+    `progress` counts all photos, not those of one part.
     """
     images = _lazily(photos, side)
     for first in range(0, len(photos), size):
 
-        def told(done: int, _: int, before: int = first) -> None:
+        def count(done: int, _: int, before: int = first) -> None:
             if progress:
                 progress(before + done, len(photos))
 
         part = images.subset(range(first, min(first + size, len(photos))))
-        yield part.in_memory(told, limit=MEMORY)
+        yield part.in_memory(count, limit=MEMORY)
 
 
 def _lazily(photos: Sequence[PhotoLike], side: int) -> DecodedImages:
-    """The photos, each decoded and made smaller when it is asked for."""
+    """The photos, each decoded and reduced when it is used."""
 
     def load(i: int) -> ImageArray:
         return np.asarray(shrunk(load_photo(photos[i], f"item {i}"), DETAIL * side))
@@ -94,7 +94,7 @@ def _lazily(photos: Sequence[PhotoLike], side: int) -> DecodedImages:
 
 
 def shrunk(image: Image.Image, side: int) -> Image.Image:
-    """The image with its short side at most `side` long, proportions kept."""
+    """The image, reduced so that its short side is at most `side`; proportions are kept."""
     scale = side / min(image.size)
     if scale >= 1:
         return image
@@ -106,9 +106,9 @@ def shrunk(image: Image.Image, side: int) -> Image.Image:
 
 
 def load_photo(photo: Any, name: str) -> Image.Image:
-    """One photo of any kind that `PhotoLike` lists, as upright RGB.
+    """One photo of any kind in `PhotoLike`, as upright RGB.
 
-    A DataError names the file at fault, or `name` where the photo is not a file.
+    A DataError names the file at fault, or `name` if the photo is not a file.
     """
     if isinstance(photo, (str, os.PathLike)):
         return _checked(read_image(Path(photo)), str(photo))
@@ -137,7 +137,7 @@ def _from_pil(image: Image.Image, name: str) -> Image.Image:
         return upright_rgb(image)
     except MemoryError:
         raise
-    except Exception as error:  # decoders meet broken files with almost any exception
+    except Exception as error:  # decoders can raise almost anything
         raise damaged(name, error) from error
 
 
@@ -169,7 +169,7 @@ def _from_array(array: NDArray[Any], name: str) -> Image.Image:
 
 
 def _checked(image: Image.Image, name: str) -> Image.Image:
-    """The image, unless it is empty, or too long and narrow to be seen as a square."""
+    """The image; a DataError if it is empty or too narrow to crop a square from."""
     if min(image.size) < 1 or max(image.size) > MAX_ASPECT * min(image.size):
         raise DataError(
             f"has {image.width}×{image.height} pixels; one side may be at most {MAX_ASPECT} times "
@@ -181,6 +181,6 @@ def _checked(image: Image.Image, name: str) -> Image.Image:
 
 
 def short(value: Any) -> str:
-    """A value, or the name of its type, in at most 60 characters for a message."""
+    """A value, or the name of its type, in at most 60 characters, for a message."""
     text = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,8 +1,8 @@
-"""All that a classifier has learnt, as one value that never changes; another batch makes another.
+"""All that a classifier has learnt, as one immutable value; learning a batch makes a new one.
 
-A method numbers classes by arrival and never changes an old one. Names stand before those
-positions: a class that comes back gets a new position in the new task, beside the one it has, and
-its probability is the sum of both.
+A method numbers classes by arrival and never changes an old one. Names are mapped to these
+positions. A class that appears again gets another position, in the new task, and its probability is
+the sum over its positions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cprompt.methods.base import Method, rebuild
 
 @dataclass(frozen=True)
 class LearntBatch:
-    """What one call of `learn` brought; `ContinualClassifier.history_` lists them.
+    """What one call of `learn` added; `ContinualClassifier.history_` lists all of them.
 
     >>> about = {"number": 1, "when": "2026-01-31T12:00:00+00:00", "photos": {"cat": 6, "dog": 5}}
     >>> about |= {"new": ["cat", "dog"], "returning": [], "held_out": 2, "calibrated": False}
@@ -38,12 +38,12 @@ class LearntBatch:
     when: str
     """UTC, ISO 8601."""
     photos: dict[str, int]
-    """By class, the held-out ones included."""
+    """Number per class, held-out photos included."""
     new: list[str]
     returning: list[str]
     held_out: int
     calibrated: bool
-    """Whether there were enough held-out photos to fit temperature and threshold anew."""
+    """Whether there were enough held-out photos to fit temperature and threshold."""
     temperature: float
     threshold: float
     seconds: float
@@ -59,7 +59,7 @@ class ModelState:
     method: Method
     names: tuple[str, ...] = ()
     name_of: tuple[int, ...] = ()
-    """For every position the index of its name."""
+    """For each position, the index of its name."""
     history: tuple[LearntBatch, ...] = ()
     temperature: float = 1.0
     threshold: float = 0.0
@@ -69,7 +69,7 @@ class ModelState:
     model_id: str = ""
 
     def probabilities(self, logits: Tensor, temperature: float | None = None) -> NDArray[Any]:
-        """(n, names), calibrated unless another temperature is given."""
+        """(n, names) at `temperature`, by default the calibrated one."""
         return calibration.name_probabilities(
             logits.numpy(), self.owners, len(self.names), temperature or self.temperature
         )
@@ -82,13 +82,13 @@ class ModelState:
     # --- as files -------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that is a tensor, by name."""
+        """All tensors, by name."""
         learnt = {n: t.detach().cpu().contiguous() for n, t in self.method.state_dict().items()}
         held_out = {"features": self.kept, "positions": self.kept_positions}
         return {**with_prefix("method", learnt), **with_prefix("held_out", held_out)}
 
     def about(self) -> dict[str, Any]:
-        """Everything else, as plain JSON; not the id, which is made from all of it."""
+        """Everything else as plain JSON, except the id, which is computed from all of it."""
         positions: list[list[int]] = [[] for _ in self.names]
         for at, owner in enumerate(self.name_of):
             positions[owner].append(at)
@@ -106,16 +106,16 @@ class ModelState:
     def from_files(
         cls, method: Method, about: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> ModelState:
-        """The state that `about` and `tensors` described; `method` is fresh.
+        """The state described by `about` and `tensors`; `method` is fresh.
 
-        A ValueError, KeyError or the like if they are inconsistent.
+        Raises a ValueError, a KeyError or the like if they are inconsistent.
         """
         names = [entry["name"] for entry in about["classes"]]
         owner = {at: i for i, entry in enumerate(about["classes"]) for at in entry["positions"]}
         sizes = about["task_sizes"]
         count = sum(len(entry["positions"]) for entry in about["classes"])
         if len(set(names)) != len(names) or sorted(owner) != list(range(count)):
-            raise ValueError("its classes do not have one name and one position each")
+            raise ValueError("class names or positions are not unique")
         if sum(sizes) != count or len(sizes) != len(about["history"]):
             raise ValueError(
                 f"{len(sizes)} tasks of {sum(sizes)} classes, but {len(about['history'])} batches "

@@ -69,7 +69,7 @@ def table(
     --training.precision bf16.
     """
     if name not in TABLES and not is_table_file(name):
-        raise ConfigError(f"no table {name!r}{suggest(name, TABLES)}")
+        raise ConfigError(f"no table {name!r}", hint=suggest(name, TABLES))
     overrides = parse_settings([*settings, *context.args])
 
     from cprompt.research import cost

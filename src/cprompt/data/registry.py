@@ -234,8 +234,9 @@ def load_dataset(name: str, root: Path | str | None = None, **options: Any) -> D
     """
     if name not in DATASETS:
         raise ConfigError(
-            f"no dataset is called {name!r}{suggest(name, list(DATASETS))}",
-            hint="a dataset in a file of your own needs --plugin MODULE",
+            f"no dataset is called {name!r}",
+            hint=f"{suggest(name, list(DATASETS))} "
+            "(a dataset in a file of your own needs --plugin MODULE)",
         )
     info = DATASETS[name]
     for option in options:

@@ -1,5 +1,5 @@
-"""The methods: `base` says what one is, then a file per method.
+"""The methods: `base` defines the interface, then one file per method.
 
-`registry` knows them all by name and imports one when it is asked for; `parts` holds what several
+`registry` knows all methods by name and imports a method when it is first used. `parts` holds what
 methods are built from.
 """

@@ -1,10 +1,11 @@
-"""CPrompt with heads and keys worked out from class statistics, as the classifier for photos uses.
+"""CPrompt with keys and one head computed from class statistics; the photo classifier's default.
 
-Not part of the paper. Heads of different tasks never meet in training, and a task of one class
-trains none at all. So the mean of each class's queries, and of its features under its own prompt,
-is kept, with one covariance of all classes for each. After every task, keys and one head over all
-classes follow from these in closed form. The head reads query and feature, each for itself, so
-that a wrongly chosen prompt does not decide alone. For a ViT-B that is 4.7 MB and 15 KB per class.
+Not part of the paper. Heads of different tasks are never trained together, and a task with one
+class cannot train a head at all. So this method keeps, for each class, the mean of its queries and
+the mean of its features under its own prompt, and for both one covariance shared by all classes.
+After every task, the keys and one head over all classes are computed from these in closed form. The
+head is the mean of one head on features and one on queries, so that a wrongly chosen prompt does
+not decide alone. For a ViT-B this takes 4.7 MB, and 15 KB per class.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ class AlignedConfig(CPromptConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.keys == "class", "keys must be 'class': every class has a key of its own")
+        check(self.keys == "class", "keys must be 'class': every class has its own key")
 
 
 @register("aligned", AlignedConfig)
 class AlignedCPrompt(CPrompt):
     """CPrompt's prompts; keys and one head from class statistics, in closed form.
 
-    A task's own head serves to train its prompt. No key is trained.
+    A task's own head is used only to train its prompt. Keys are not trained.
     """
 
     config: AlignedConfig
     keys: GaussianKeys  # type: ignore[assignment]
     aligned_weight: Tensor
     aligned_bias: Tensor
-    # Class statistics of a few photos each are far too confident until they are calibrated.
+    # With few photos per class, the head is far too confident until it is calibrated.
     classifier_defaults = ClassifierDefaults(settings={"length": 5}, temperature=10.0)
 
     def __init__(self, backbone: FrozenViT, config: AlignedConfig) -> None:
@@ -60,7 +61,7 @@ class AlignedCPrompt(CPrompt):
         self.aligned_bias = self.aligned_bias.new_zeros(self.n_classes)
 
     def multi_key_loss(self, embedded: Embedded, targets: Tensor) -> Tensor | None:
-        """None: keys follow from statistics."""
+        """None: keys are computed, not trained."""
         return None
 
     def end_task(self, batches: Batches) -> None:
@@ -79,7 +80,7 @@ class AlignedCPrompt(CPrompt):
         self.aligned_bias = (by_feature[1] + by_query[1]) / 2
 
     def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
-        """h under the prompt of each image's task, and the query: (B, 2D)."""
+        """(B, 2D): h under the prompt of each image's task, then the query."""
         h = super().feature(embedded, query, task)
         return torch.cat([h, self.query(embedded) if query is None else query], dim=1)
 

@@ -1,7 +1,7 @@
-"""What a method is.
+"""The interface of a method.
 
 A method owns what is learnt (prompts, keys, heads) and the mathematics of one step. It has no
-loop, reads no data and touches no file; the learner does.
+training loop, loads no data and opens no files; that is the learner's work.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Draws = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Response:
-    """What a method says of B images.
+    """A method's answer to B images.
 
-    logits (B, classes seen); feature (B, …), what the heads read; query (B, D) where the method
-    makes one; task (B,), whose prompt answered, where it selects one.
+    logits: (B, classes seen). feature: (B, …), what the heads read. query: (B, D), if the method
+    uses one. task: (B,), the task whose prompt was used, if the method selects one.
 
     >>> Response(torch.zeros(2, 5), feature=torch.zeros(2, 64), query=None, task=None).logits.shape
     torch.Size([2, 5])
@@ -45,7 +45,7 @@ class Response:
 
 @dataclass(frozen=True)
 class ClassifierDefaults:
-    """How the classifier for photos uses a method, unless its user says otherwise.
+    """How the photo classifier uses a method by default.
 
     >>> ClassifierDefaults(settings={"length": 5}, temperature=10.0).training["lr"]
     0.05
@@ -56,7 +56,7 @@ class ClassifierDefaults:
     training: Mapping[str, Any] = field(default_factory=lambda: {"lr": 0.05})
     """Settings of training that differ from `TrainingConfig`'s defaults."""
     temperature: float = 1.0
-    """What logits are divided by until enough held-out photos allow a fit."""
+    """Divides the logits until there are enough held-out photos to fit a temperature."""
 
 
 class Method(nn.Module):
@@ -71,9 +71,9 @@ class Method(nn.Module):
     not trained. `state_dict` is exactly what was learnt, since the backbone is not part of it.
 
     `respond` is the one way from images to an answer. It puts the steps together: `embed`, `query`
-    and `choose` where the method has them, `feature`, `answer`. The steps are separate so that
-    evaluation, which asks about the same images after every task, can keep what has not changed:
-    a query never does, a feature does not where `features_are_final`.
+    and `choose` if the method has them, `feature`, `answer`. The steps are separate so that
+    evaluation, which answers the same images after every task, can keep what does not change: a
+    query never changes, a feature does not if `features_are_final`.
 
     >>> from cprompt import load_backbone
     >>> method = create_method("finetune", load_backbone("test_vit", "random:0", image_size=48))
@@ -85,12 +85,11 @@ class Method(nn.Module):
     name: ClassVar[str]
     Config: ClassVar[type]
     uses_query: ClassVar[bool] = False
-    """Whether a pass without prompts, the query, comes before the one that is answered."""
+    """Whether a pass without prompts, which gives the query, comes before the prompted pass."""
     selects_task: ClassVar[bool] = False
-    """Whether an image is answered through the prompt of one task, chosen by its query."""
+    """Whether each image is answered with the prompt of one task, chosen by its query."""
     features_are_final: ClassVar[bool] = False
-    """Whether an image's feature, under a given task's prompt, stays the same after every later
-    task."""
+    """Whether an image's feature under a given task's prompt never changes after that task."""
     extra_views: int = 0
     """How many randomly augmented views of every image `end_task` gets beside the test view."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
@@ -168,8 +167,8 @@ class Method(nn.Module):
     ) -> Response:
         """Answer images (B, 3, H, W).
 
-        `query` (B, D) spares computing it again. `task` (B,) gives the prompts to use instead of
-        the chosen ones, where `selects_task`.
+        `query` (B, D), if given, is not computed again. If the method `selects_task`, `task` (B,)
+        says whose prompts to use instead of the chosen ones.
         """
         embedded = self.embed(images, precision)
         must_choose = self.selects_task and task is None
@@ -194,18 +193,18 @@ class Method(nn.Module):
         return self.backbone.embed(images, precision)
 
     def query(self, embedded: Embedded) -> Tensor:
-        """What the frozen backbone alone says of each image (B, D); only where `uses_query`."""
+        """Each image's feature (B, D) from the backbone without prompts; only if `uses_query`."""
         raise TypeError(f"{type(self).__name__} does not define a query")
 
     def choose(self, query: Tensor) -> Tensor:
-        """The task (B,) whose prompt answers each query (B, D); only where `selects_task`."""
+        """The task (B,) whose prompt is used for each query (B, D); only if `selects_task`."""
         raise TypeError(f"{type(self).__name__} does not choose a task's prompt")
 
     def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
         """What the heads read of each image: (B, …).
 
-        `task` (B,), whose prompts to use, is given where `selects_task`; `query` (B, D) where
-        `uses_query`, unless its only use would be to choose a task that is given.
+        `task` (B,) says whose prompts to use and is given if `selects_task`. `query` (B, D) is
+        given if `uses_query`, except where it would only serve to choose a task already given.
         """
         raise TypeError(f"{type(self).__name__} does not define a feature")
 
@@ -214,9 +213,9 @@ class Method(nn.Module):
         raise TypeError(f"{type(self).__name__} does not define an answer")
 
     def key_similarity(self, query: Tensor) -> Tensor | None:
-        """cos(q, k) of queries (B, D) with the keys (B, keys), to explain an answer.
+        """cos(q, k) of queries (B, D) with all keys: (B, keys); used to explain an answer.
 
-        One key per class or one per task, in order of arrival; None for a method without such.
+        Keys are one per class or one per task, in order of arrival. None without such keys.
         """
         return None
 
@@ -227,7 +226,7 @@ M = TypeVar("M", bound=type[Method])
 def register(name: str, config: type, *, title: str | None = None) -> Callable[[M], M]:
     """Class decorator: make a method known as `name`, with the dataclass `config` as its settings.
 
-    `title` is how tables and figures call it; by default as `name`.
+    `title` is its name in tables and figures; by default `name`.
 
     >>> @dataclass(frozen=True)
     ... class NoSettings:
@@ -268,8 +267,8 @@ def create_method(
 def rebuild(method: Method, sizes: Iterable[int], state: Mapping[str, Tensor], open_: bool) -> None:
     """Bring a fresh method to a saved state.
 
-    Tasks of the given sizes are begun and closed, so that every tensor exists in its shape (the
-    last task stays open if `open_`); then all values come from `state`.
+    Tasks of the given sizes are begun and closed so that every tensor has its shape (the last
+    task stays open if `open_`). Then all values are loaded from `state`.
     """
     rng = torch.Generator().manual_seed(0)
     sizes = list(sizes)

@@ -46,18 +46,18 @@ class CodaConfig(ConsistencyConfig, SegmentsConfig):
 
 @register("coda", CodaConfig)
 class Coda(Method):
-    """A prefix prompt mixed for each image from components; every task adds some (CODA-Prompt).
+    """A prefix prompt per image, mixed from components; every task adds some (CODA-Prompt).
 
-    Component k of a block has values P_k, a key K_k and an attention vector A_k. An image's plain
-    class token q weighs it by α_k = cos(q ⊙ A_k, K_k), and the prompt is Σ_k α_k P_k over the
+    Component k of a block has values P_k, a key K_k and an attention vector A_k. Its weight for an
+    image with query q is α_k = cos(q ⊙ A_k, K_k), and the prompt is Σ_k α_k P_k over the
     components of all tasks seen. Only the current task's components are trained. Query and
     feature are taken after the final norm, unless set otherwise. The number of tasks need not be
-    known: each brings `components_per_task` new components.
+    known: each task adds `components_per_task` components.
 
-    With `pcl`, which the authors of neither paper define for CODA-Prompt, the prompt P_i that
-    trains the head is the one mixed from the components of tasks 1 to i, with i ~ Uni(1, t) drawn
-    for each image: what the image would have been given after task i. There is no gradient
-    for i < t. The auxiliary head is trained under the full prompt.
+    Neither paper defines `pcl` for CODA-Prompt. Here the prompt P_i that trains the head is mixed
+    from the components of tasks 1 to i only, with i ~ Uni(1, t) drawn per image. This is the
+    prompt that the image would have had after task i. There is no gradient for i < t. The
+    auxiliary head is trained under the full prompt.
     """
 
     config: CodaConfig
@@ -95,9 +95,9 @@ class Coda(Method):
         return self.backbone.read(embedded, tap=self.config.query)
 
     def prompted(self, embedded: Embedded, query: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """h (B, D) under the prompt that each query mixes.
+        """h (B, D) under the prompt mixed for each query.
 
-        `tasks` (B,) says from how many tasks, the first ones, components are taken; all if None.
+        With `tasks` (B,), an image uses only the components of its first `tasks` tasks.
         """
         alpha = component_weights(query, self.keys.all(), self.attention.all())
         if tasks is not None:
@@ -134,7 +134,7 @@ class Coda(Method):
         return losses
 
     def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
-        """h (B, D) under the prompt that each query mixes from all components."""
+        """h (B, D) under the prompt mixed from all components for each query."""
         assert query is not None
         return self.prompted(embedded, query)
 
@@ -147,8 +147,8 @@ class Coda(Method):
 def component_weights(query: Tensor, keys: Tensor, attention: Tensor) -> Tensor:
     """α_k = cos(q ⊙ A_k, K_k) for queries (B, D) and K, A of shape (n, blocks, D): (blocks, B, n).
 
-    Numerator and norm are one matrix product each, so q ⊙ A_k is never held for all k. A vector
-    shorter than 1e-12 counts as that long.
+    Numerator and norm are one matrix product each, so q ⊙ A_k is never stored for all k. Norms
+    are clamped to at least 1e-12.
     """
     dot = torch.einsum("bd,kld->lbk", query, attention * F.normalize(keys, dim=-1))
     squared = torch.einsum("bd,kld->lbk", query.square(), attention.square())
@@ -156,9 +156,9 @@ def component_weights(query: Tensor, keys: Tensor, attention: Tensor) -> Tensor:
 
 
 def non_orthogonality(rows: Tensor) -> Tensor:
-    """Σ over blocks of mean((R R^T - I)²), R being a block's flattened rows.
+    """Σ over blocks of mean((R Rᵀ - I)²), where R are a block's rows, flattened.
 
-    `rows` is (n, blocks, …). At 0 all rows of a block are orthonormal.
+    `rows` is (n, blocks, …). The result is 0 if the rows of every block are orthonormal.
     """
     flat = rows.flatten(2)
     gram = torch.einsum("kld,mld->lkm", flat, flat)
@@ -169,9 +169,9 @@ def non_orthogonality(rows: Tensor) -> Tensor:
 def new_rows(count: int, existing: Tensor, rng: torch.Generator) -> Tensor:
     """Initial rows (count, blocks, …) beside `existing` (n, blocks, …).
 
-    In each block they are, flattened, orthonormal to each other and orthogonal to the existing
-    ones. Where the dimension has no room left for that, they are orthonormal to each other only,
-    and beyond that of unit length only.
+    In each block the flattened new rows are orthonormal to each other and orthogonal to the
+    existing ones. If the dimension is too small for that, they are orthonormal to each other only.
+    If it is too small even for that, they only have unit length.
     """
     blocks = [
         orthonormal_rows(count, existing[:, block].flatten(1), rng)

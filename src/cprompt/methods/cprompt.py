@@ -36,11 +36,11 @@ class CPromptConfig(ConsistencyConfig, SegmentsConfig):
 
 @register("cprompt", CPromptConfig)
 class CPrompt(Method):
-    """A prompt, a head and keys for each task, trained the way they will be used.
+    """A prompt, a head and keys per task, trained under the conditions of testing.
 
-    Prompts are (tasks, segments, length, D). An image's plain class token, its query, picks the
-    nearest key; the prompt of that key's task is used in a second pass, whose class token all
-    heads answer. Features and queries are taken before the final norm, as in the released code.
+    Prompts are (tasks, segments, length, D). An image's query, its class token without prompts,
+    selects the nearest key. A second pass uses the prompt of that key's task, and all heads read
+    its class token. Features and queries are taken before the final norm, as in the released code.
     """
 
     config: CPromptConfig
@@ -71,16 +71,16 @@ class CPrompt(Method):
         self.keys.close()
 
     def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """With pcl, a task for every image; and what the heads need."""
+        """With pcl, a task per image; and what the heads need."""
         pcl = self.config.pcl and self.n_tasks > 1
         tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
         return {**tasks, **self.heads.draw(n_images, rng)}
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """Terms of the total loss (eqs. 3 to 13): `ce`, `aux`, `ccl`, `mk`, as far as switched on.
+        """The terms of the total loss (eqs. 3 to 13) that are on: `ce`, `aux`, `ccl`, `mk`.
 
-        No work is done twice: the embedding serves all passes, the query and the passes through
-        old prompts need no gradient, and images that draw the current prompt reuse h.
+        No work is done twice: all passes share the embedding, the query and the passes with old
+        prompts need no gradient, and images that draw the current prompt reuse h.
         """
         assert self.prompts.current is not None
         current = self.prompts.current[0]

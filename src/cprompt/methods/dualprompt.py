@@ -40,7 +40,8 @@ class DualPromptConfig(QueryKeyConfig):
         "copy", "a new E-prompt starts as a copy of the last one, or fresh"
     )
     keys: KeysPer = setting(
-        "task", "one key a task, drawn to its queries, or one key a class (CPrompt's multi-key)"
+        "task",
+        "one key per task, pulled to its queries, or one key per class (CPrompt's multi-key)",
     )
 
     def __post_init__(self) -> None:
@@ -53,17 +54,17 @@ class DualPromptConfig(QueryKeyConfig):
 
 @register("dualprompt", DualPromptConfig)
 class DualPrompt(Method):
-    """A prompt that all tasks share, and one for each task, chosen by the nearest key.
+    """A prompt shared by all tasks (G), and one prompt per task (E), chosen by the nearest key.
 
-    The G-prompt is (blocks, parts, length, D) and never frozen; E-prompts are (tasks, blocks,
-    parts, length, D), frozen with their task. `parts` are key and value for prefixes, one for
-    tokens. As the image's axis, where there is one, comes before all of these, prompts of
-    different images, and their keys and values, cannot be mixed up.
+    The G-prompt is (blocks, parts, length, D) and is never frozen. E-prompts are (tasks, blocks,
+    parts, length, D), frozen with their task. `parts` is 2 for prefixes (key, value) and 1 for
+    tokens. A batch axis, if there is one, comes first, so that prompts of different images cannot
+    be mixed up.
 
-    Prompt consistency: each image draws the E-prompt of a task seen so far, all equally likely;
-    the task's head learns under it, the auxiliary head under the current E-prompt. Where an old
-    one is drawn nothing but the head learns; the current one also trains G- and E-prompt.
-    Classifier consistency shows the old heads the feature under the current E-prompt.
+    Prompt consistency: each image draws the E-prompt of a task seen so far, all equally likely.
+    The task's head is trained under it, the auxiliary head under the current E-prompt. A drawn old
+    E-prompt trains only the head; the current one also trains the G- and the E-prompt. Classifier
+    consistency shows the old heads the feature under the current E-prompt.
     """
 
     config: DualPromptConfig
@@ -83,7 +84,7 @@ class DualPrompt(Method):
         self.keys = PromptKeys(backbone.dim, per=config.keys)
 
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
-        """Add an E-prompt, a head and keys; the G-prompt begins with the first task."""
+        """Add an E-prompt, a head and keys; the first task also initialises the G-prompt."""
         super().begin_task(n_classes, rng)
         config = self.config
         if self.n_tasks == 1:
@@ -117,13 +118,13 @@ class DualPrompt(Method):
         return self.backbone.read(embedded, prompts, self.config.feature)
 
     def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """A task for every image, with pcl, and what the heads need."""
+        """With pcl, a task per image; and what the heads need."""
         pcl = self.config.pcl and self.n_tasks > 1
         tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
         return {**tasks, **self.heads.draw(n_images, rng)}
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """`ce`, `pull` (or `mk`, with one key a class) and, if switched on, `aux` and `ccl`.
+        """`ce`, `pull` (or `mk`, with one key per class) and, if on, `aux` and `ccl`.
 
         `ce` is over the classes of the current task. `pull` is the mean of 1 - cos(q, k_t) with
         the current task's key; `mk` is the multi-key loss (eq. 12). Both are weighted by `pull`.
@@ -154,14 +155,14 @@ class DualPrompt(Method):
         return self.backbone.read(embedded, tap=self.config.query)
 
     def choose(self, query: Tensor) -> Tensor:
-        """The task, among those seen, whose key is nearest; with `batchwise`, that of most."""
+        """The task whose key is nearest; with `batchwise`, the one that most images chose."""
         chosen = self.keys.choose(query)
         if self.config.batchwise:
             chosen = vote(chosen, self.n_tasks, winners=1).expand_as(chosen)
         return chosen
 
     def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
-        """h (B, D) under each image's task's E-prompt; all of them share the G-prompt."""
+        """h (B, D) under the G-prompt and the E-prompt of each image's task."""
         return self.prompted(embedded, self.e_prompts.all()[task])
 
     def answer(self, feature: Tensor) -> Tensor:
@@ -177,7 +178,7 @@ class DualPrompt(Method):
 def _place(
     config: DualPromptConfig, backbone: FrozenViT
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The blocks of the G- and of the E-prompts on this backbone."""
+    """The blocks of the G-prompt and of the E-prompts on this backbone."""
     first, middle = token_prompts.place(SegmentsConfig(), backbone)
     g_layers, e_layers = config.g_layers or (first,), config.e_layers or (middle,)
     for name, layers in (("g_layers", g_layers), ("e_layers", e_layers)):

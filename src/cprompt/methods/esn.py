@@ -1,4 +1,4 @@
-"""ESN (Wang et al.; AAAI 2023): a head with attention of its own a task, compared by energy."""
+"""ESN (Wang et al.; AAAI 2023): an attention block and a head per task, compared by energy."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
 Energy = Literal["released", "paper"]
 
 TEMPERATURES = (0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""What the temperature of a vote is chosen from; the first one votes from the start."""
+"""Temperatures that can vote; the first one votes from the start."""
 
 NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True)
 class ESNConfig(HeadConfig, SegmentsConfig):
-    """Settings of ESN; the defaults are its own but for the prompt, which is CPrompt's."""
+    """Settings of ESN; the defaults are its own, except the prompt, which is CPrompt's."""
 
-    energy_weight: float = setting(0.1, "strength λ of the pull of the energy to its anchor")
+    energy_weight: float = setting(
+        0.1, "strength λ of the loss that pulls the energy to its anchor"
+    )
     anchor: float = setting(-10.0, "energy that every training image is pulled to")
     beta: float = setting(1.0, "inverse temperature β of the energy in training")
     energy: Energy = setting(
@@ -49,13 +51,13 @@ class ESNConfig(HeadConfig, SegmentsConfig):
 
 @register("esn", ESNConfig)
 class ESN(Method):
-    """One prompt for all; an attention block and a head for each task, compared by energy (ESN).
+    """One shared prompt; an attention block and a head per task, compared by energy (ESN).
 
-    One prompted pass serves all tasks: each task's attention block (TAB) reads its own feature
-    from the tokens before the final norm, and its head answers that feature. The task whose head
-    has the highest energy logsumexp(z/T') gives the answer; the temperatures T' chosen after each
-    task vote on it. The prompt is shared and, unless frozen, goes on changing, so the features
-    that old blocks read drift.
+    All tasks share one prompted pass. Each task's attention block (TAB) computes its own feature
+    from the tokens before the final norm, and the task's head reads that feature. The task whose
+    head has the highest energy logsumexp(z/T') gives the answer; the temperatures T' chosen after
+    each task vote on it. Unless the prompt is frozen it keeps changing, so the features of old
+    blocks drift.
     """
 
     config: ESNConfig
@@ -85,7 +87,7 @@ class ESN(Method):
         self.class_task = torch.cat([self.class_task, new])
 
     def close_task(self) -> None:
-        """Freeze the task's block and head and, where set so, the prompt."""
+        """Freeze the task's block and head and, with `freeze_prompt`, the prompt."""
         self.blocks.close()
         self.heads.close()
         if self.config.freeze_prompt:
@@ -110,12 +112,12 @@ class ESN(Method):
     def feature(
         self, embedded: Embedded, query: Tensor | None = None, task: Tensor | None = None
     ) -> Tensor:
-        """What each task's block reads from the one prompted pass: (B, tasks, D)."""
+        """Each task's feature from the shared prompted pass: (B, tasks, D)."""
         features: Tensor = self.blocks(self.tokens(embedded))
         return features
 
     def task_logits(self, features: Tensor) -> Tensor:
-        """z (B, classes seen): each class by its task's head on its task's own feature."""
+        """z (B, classes seen): each task's head on that task's feature."""
         weight, bias = self.heads.weight.all(), self.heads.bias.all()
         return torch.einsum("bcd,cd->bc", features[:, self.class_task], weight) + bias
 
@@ -123,8 +125,8 @@ class ESN(Method):
     def end_task(self, batches: Batches) -> None:
         """From the second task on, let one more temperature vote.
 
-        It is the one that gives the current task the highest energy for most of its training
-        images, the lowest such one if several do; it may be voting already.
+        It is the temperature at which the current task has the highest energy for most of its
+        training images; the lowest one in a tie. It may be voting already.
         """
         if self.n_tasks == 1:
             return
@@ -136,7 +138,7 @@ class ESN(Method):
         self.voting[right.argmax()] = True
 
     def answer(self, feature: Tensor) -> Tensor:
-        """z with the classes of the task voted for above all others: (B, classes seen)."""
+        """z (B, classes seen), raised so that the best class is one of the task voted for."""
         logits = self.task_logits(feature)
         energy = task_energies(logits, self.task_sizes, self.grid)
         return lift(logits, self.class_task == vote(energy, self.voting)[:, None])
@@ -145,9 +147,9 @@ class ESN(Method):
 def free_energy(logits: Tensor, beta: float, energy: Energy) -> Tensor:
     """F (B,) of logits z (B, n) in the training loss.
 
-    "paper": F = -(1/β) log Σ_j exp(βz_j), minus a soft maximum: at the anchor -10 the best logit
-    is near 10. "released": F = -(1/β) log Σ_j exp(-βz_j), a soft minimum: at the anchor the worst
-    logit is near -10. Prediction compares soft maxima in both cases.
+    "paper": F = -(1/β) log Σ_j exp(βz_j), the negative of a soft maximum. At the anchor -10 the
+    best logit is near 10. "released": F = -(1/β) log Σ_j exp(-βz_j), a soft minimum. At the anchor
+    the worst logit is near -10. Prediction compares soft maxima in both cases.
     """
     sign = 1 if energy == "paper" else -1
     return -torch.logsumexp(sign * beta * logits, dim=-1) / beta
@@ -169,11 +171,11 @@ def vote(energies: Tensor, voting: Tensor) -> Tensor:
 
 
 def lift(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Raise the chosen classes of each row, as one block, above the others; (B, C) both.
+    """Add a constant per row to the chosen logits so that the best class is a chosen one.
 
-    By as little as puts the best of them 1 above the best of the rest: often by nothing, since the
-    task with the highest energy mostly has the highest logit. Order and distances among the
-    chosen, and among the rest, stay as they were.
+    `logits` and `chosen` are (B, C). The constant puts the best chosen logit 1 above the best of
+    the rest, or is 0 if it is already that far above. Order and differences among the chosen, and
+    among the rest, do not change.
     """
     best = logits.masked_fill(~chosen, float("-inf")).amax(-1, keepdim=True)
     rest = logits.masked_fill(chosen, float("-inf")).amax(-1, keepdim=True)
@@ -181,11 +183,11 @@ def lift(logits: Tensor, chosen: Tensor) -> Tensor:
 
 
 class TaskAttentionBlocks(nn.Module):
-    """The task attention blocks (TAB), one a task, with their task tokens; all at once.
+    """The task attention blocks (TAB), one per task, with their task tokens, computed together.
 
-    A block is x' = token + proj(attention(norm1([token; x]))) and x' + mlp(norm2(x')), where only
-    the token asks: its query attends to itself and to the image's tokens x with `n_heads` heads,
-    and the hidden layer of the mlp is D/2 wide. Every tensor has the tasks as its first axis.
+    A block is x' = token + proj(attention(norm1([token; x]))), then x' + mlp(norm2(x')). Only the
+    token has a query; it attends to itself and to the image's tokens x with `n_heads` heads. The
+    hidden layer of the mlp is D/2 wide. The first axis of every tensor is the task.
     """
 
     def __init__(self, dim: int, n_heads: int) -> None:
@@ -226,9 +228,10 @@ class TaskAttentionBlocks(nn.Module):
     def forward(self, x: Tensor, current_only: bool = False) -> Tensor:
         """Features (B, tasks, D) of the tokens x (B, N, D), or (B, 1, D) of the current block.
 
-        The query depends on no image and the tokens, normalised, on no task. So key and query
-        weights, and norm1's own, are merged into one vector a head, and the value weights are
-        applied after pooling: keys and values of N tokens and T tasks are never computed.
+        The query does not depend on the image, and the normalised tokens do not depend on the
+        task. So the query, key and norm1 weights are merged into one vector per head, and the value
+        weights are applied after pooling. Keys and values of N tokens for T tasks are never
+        computed.
         """
         w = {
             n: cast(Tensor, r.current) if current_only else r.all()
@@ -269,5 +272,5 @@ def _standardise(x: Tensor) -> Tensor:
 
 
 def _linear(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
-    """Every task's own linear map of its row of x (B, T, in): (B, T, out)."""
+    """Apply each task's linear layer to its row of x (B, T, in): (B, T, out)."""
     return torch.einsum("toi,bti->bto", weights[f"{name}_weight"], x) + weights[f"{name}_bias"]

@@ -1,4 +1,4 @@
-"""Plain fine-tuning: what CPrompt trains, without anything that protects the old classes."""
+"""Plain fine-tuning: CPrompt's prompt and head, with nothing that protects old classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cprompt.vit.promptable import Embedded, FrozenViT
 
 @register("finetune", SegmentsConfig)
 class FineTune(Method):
-    """One prompt and one head for all classes, trained on whatever comes: the lower bound."""
+    """One prompt and one head for all classes, trained on each task in turn: the lower bound."""
 
     config: SegmentsConfig
     prompt: nn.Parameter
@@ -31,7 +31,7 @@ class FineTune(Method):
         self.bias = nn.Parameter(torch.empty(0))
 
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
-        """Widen the head; prompt and old rows go on being trained."""
+        """Add rows to the head; the prompt and the old rows stay trainable."""
         super().begin_task(n_classes, rng)
         if self.n_tasks == 1:
             self.prompt.data.copy_(token_prompts.fresh(self.config, self.backbone, rng))

@@ -36,9 +36,11 @@ class HiDeConfig(AlignmentConfig):
     contrast: float = setting(0.1, "weight λ of the contrastive regularisation")
     contrast_temperature: float = setting(0.8, "temperature of the contrastive regularisation")
     head_lr_scale: float = setting(0.1, "learning rate of the head, relative to the prompt")
-    samples: int = setting(120, "features drawn of each class in every epoch of alignment")
+    samples: int = setting(120, "features drawn per class in every epoch of alignment")
     align_epochs: int = setting(30, "epochs of alignment after each task but the first")
-    align_lr: float = setting(0.005, "learning rate of alignment, to zero by a cosine")
+    align_lr: float = setting(
+        0.005, "initial learning rate of alignment; a cosine takes it to zero"
+    )
     align_weight_decay: float = setting(0.0, "L2 penalty on the heads during alignment")
 
     def __post_init__(self) -> None:
@@ -60,30 +62,35 @@ class HiDeConfig(AlignmentConfig):
 
 @register("hide", HiDeConfig)
 class HiDe(Method):
-    """A prefix prompt for each task, found by a head on plain features; heads from Gaussians.
+    """A prefix prompt per task, chosen by a head on features without prompts (HiDe-Prompt).
 
-    Three parts, trained apart (all features are class tokens after the final norm):
+    Three parts are trained separately. All features are class tokens after the final norm.
 
-    - Within a task, prompt e_t and head learn by cross-entropy over the task's own classes and
-      the contrastive regularisation `contrast_loss`. The prompt that acts, in training as at
-      test, is the ensemble p_t = (1 - α) e_t + α mean(p_1, …, p_{t-1}); e_t starts as a copy of
-      p_{t-1}, the first one from U(-1, 1).
-    - Task identity: a linear head over all classes, on features of the pass without prompts. The
-      task of its best class lends the prompt.
-    - Task-adaptive prediction: after each task all heads, old ones too, are trained once more on
-      features under the prompts. The next task goes on from there.
+    - Within a task, prompt e_t and head are trained by cross-entropy over the task's own classes
+      and by `contrast_loss`. The prompt in use, in training and at test, is the ensemble
+      p_t = (1 - α) e_t + α mean(p_1, …, p_{t-1}). e_t starts as a copy of p_{t-1}, the first one
+      from U(-1, 1).
+    - Task identity: a linear head over all classes reads the feature without prompts. The prompt
+      is that of its best class's task.
+    - Task-adaptive prediction: after each task all heads, old ones too, are trained again on
+      features under the prompts. The next task starts from there.
 
-    The two last learn by cross-entropy on features drawn from Gaussians of all classes: one of
-    the plain and one of the prompted features of each class. In float32 and for a ViT-B that is
-    4.7 MB a class with full covariances (945 MB for 200 classes), 12 KB with variances.
+    The last two are trained by cross-entropy on features drawn from two Gaussians per class: one
+    of its features without prompts, one of its features under its prompt. For a ViT-B in float32
+    these take 4.7 MB per class with full covariances (945 MB for 200 classes), or 12 KB with
+    variances.
 
-    Where sources differ: the paper's task-identity layer has an output a task; here, as in the
-    released code, a class. The code puts a residual MLP before that layer, trains both on
-    images of the task first, and keeps ten k-means centroids with variances of each class; here,
-    as in the paper, one linear layer learns from one Gaussian a class alone. An epoch of
-    alignment uses every feature drawn, where the code leaves out as many batches as there are new
-    classes. Each image gets the key and value prefixes of its own prompt; the code mixes those
-    of different images by a reshape.
+    Differences to the sources:
+
+    - The paper's task-identity layer has one output per task. Here, as in the released code, it
+      has one per class.
+    - The code puts a residual MLP before that layer, first trains both on images, and keeps ten
+      k-means centroids with variances per class. Here, as in the paper, one linear layer is
+      trained on one Gaussian per class.
+    - The code skips as many batches of each alignment epoch as there are new classes. Here every
+      drawn feature is used.
+    - The code mixes key and value prefixes of different images by a reshape. Here each image gets
+      the prefixes of its own prompt.
     """
 
     config: HiDeConfig
@@ -121,16 +128,16 @@ class HiDe(Method):
         self.prompted.open(n_classes)
 
     def under(self, prompt: Tensor, embedded: Embedded) -> Tensor:
-        """The class token (B, D) under `prompt` (layers, 2, L, D), or (B, …) of these.
+        """The class token (B, D) under `prompt`, (layers, 2, L, D) or (B, layers, 2, L, D).
 
-        The second axis but the image's holds key and value prefix, in this order.
+        The axis of length 2 holds the key prefix, then the value prefix.
         """
         parts = dict(zip(self.layers, prompt.unbind(-4), strict=True))
         prefixes = {at: (part.select(-3, 0), part.select(-3, 1)) for at, part in parts.items()}
         return self.backbone.read(embedded, Prompts(prefixes=prefixes), "post_norm")
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """`ce` over the classes of the current task, and `contrast` with all old classes' means."""
+        """`ce` over the current task's classes, and `contrast` to the means of all old classes."""
         h = self.under(self._ensemble(), embedded)
         means = self.prompted.mean[: self.known]
         contrast = contrast_loss(h, means, self.config.contrast_temperature)
@@ -140,9 +147,9 @@ class HiDe(Method):
         }
 
     def end_task(self, batches: Batches) -> None:
-        """Keep both Gaussians of the task's classes, then train both heads on all classes'.
+        """Store both Gaussians of each new class, then train both heads on those of all classes.
 
-        With one task there is nothing to tell apart, and its head has learnt from images.
+        After the first task no head is trained: there is only one task to choose from.
         """
         n = self.task_sizes[-1]
         plain, prompted = self.plain.moments(n), self.prompted.moments(n)
@@ -161,7 +168,7 @@ class HiDe(Method):
         replace_rows(self.heads.bias, bias)
 
     def close_task(self) -> None:
-        """Freeze the head, and of the prompt what acts: the ensemble."""
+        """Freeze the head and the prompt in use, which is the ensemble."""
         assert self.prompts.current is not None
         self.prompts.current.data.copy_(self._ensemble()[None])
         self.prompts.close()
@@ -178,7 +185,7 @@ class HiDe(Method):
         return task_of_class(self.task_sizes).to(best.device)[best]
 
     def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
-        """The class token (B, D) under each image's task's prompt."""
+        """The class token (B, D) under the prompt of each image's task."""
         prompts = self.prompts.frozen
         if self.prompts.current is not None:
             prompts = torch.cat([prompts, self._ensemble()[None]])
@@ -190,14 +197,14 @@ class HiDe(Method):
         return logits
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The current prompt, and its head at a rate of its own."""
+        """The current prompt, and its head at `head_lr_scale`."""
         return [
             {"params": list(self.prompts.parameters())},
             {"params": list(self.heads.parameters()), "lr_scale": self.config.head_lr_scale},
         ]
 
     def _ensemble(self) -> Tensor:
-        """p_t (layers, 2, L, D) of the task being learnt; gradient reaches e_t only."""
+        """p_t (layers, 2, L, D) of the current task; only e_t gets a gradient."""
         assert self.prompts.current is not None
         current, old = self.prompts.current[0], self.prompts.frozen
         alpha = self.config.ensemble
@@ -214,9 +221,9 @@ def contrast_loss(features: Tensor, means: Tensor, temperature: float) -> Tensor
     """Keep features apart from each other and from the means of old classes.
 
     With m_1, …, m_n the `means` (K, D) and the `features` (B, D) together, n = K + B, it is the
-    mean over i of -log [exp(m_i·m_i/τ) / Σ_j exp(m_i·m_j/τ)], as in the released code. The
-    paper's version has no term of the means' own, and instead of the feature itself, to be made
-    more likely, the old means in the numerator, to be made less so.
+    mean over i of -log [exp(m_i·m_i/τ) / Σ_j exp(m_i·m_j/τ)], as in the released code. In the
+    paper, i runs over the features only, and the numerator holds the old means, whose share is to
+    be made small, instead of the feature itself, whose share is to be made large.
     """
     m = torch.cat([means, features])
     similarity = m @ m.T / temperature

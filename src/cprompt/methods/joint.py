@@ -1,7 +1,7 @@
-"""The upper bound: every class learnt at once.
+"""The upper bound: all classes learnt at once.
 
-The same model as plain fine-tuning; what makes it a bound is the stream, which its recipe sets to
-one task. On a stream of several tasks it would be fine-tuning, so there it refuses to go on.
+The model is that of plain fine-tuning. It is a bound because its recipe sets the stream to one
+task. On a stream of several tasks it would be fine-tuning, so a second task is an error.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Joint(FineTune):
     """One prompt and one head trained on all classes at once: the upper bound (UB)."""
 
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
-        """Take all classes; a second task would not be joint training."""
+        """Add all classes; a second task is an error."""
         if self.n_tasks:
             raise ConfigError(
-                "joint training sees all classes in one task; set --stream.tasks 1, "
-                "or use --method finetune for a stream of tasks"
+                "joint training sees all classes in one task",
+                hint="set --stream.tasks 1, or use --method finetune for a stream of tasks",
             )
         super().begin_task(n_classes, rng)

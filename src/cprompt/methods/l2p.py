@@ -22,18 +22,18 @@ from cprompt.vit.promptable import Embedded, FrozenViT, Prompts, Tap
 
 @dataclass(frozen=True)
 class QueryKeyConfig(ConsistencyConfig):
-    """What L2P and DualPrompt have in common; consistency is off, as they were published."""
+    """Settings that L2P and DualPrompt share; consistency is off, as in their papers."""
 
     ccl: bool = setting(False, "classifier consistency: expose the prompt to all old heads")
     pcl: bool = setting(False, "prompt consistency: train the head under randomly drawn prompts")
     feature: Tap = setting("pre_norm", "heads read tokens before or after the final norm")
     query: Tap = setting("pre_norm", "queries are taken before or after the final norm")
-    pull: float = setting(1.0, "weight of the loss that draws keys to their queries")
+    pull: float = setting(1.0, "weight of the loss that pulls keys to their queries")
     init: tuple[float, ...] | None = setting(
         None, "bounds of new prompts and keys; empty: ±1/√D for prompts, orthonormal keys"
     )
     batchwise: bool = setting(
-        False, "all images of a batch use the prompts most of them choose; leaks at test"
+        False, "all images of a batch use the prompts that most of them choose; leaks at test"
     )
 
     def __post_init__(self) -> None:
@@ -58,20 +58,21 @@ class QueryKeyConfig(ConsistencyConfig):
         return self.new_prompt((count, existing.shape[1]), rng)
 
     def warn_if_batchwise(self, method: str) -> None:
-        """Say what `batchwise` does to test accuracies, where it is on."""
+        """If `batchwise` is on, warn about what it does to test accuracies."""
         if self.batchwise:
             warnings.warn(
-                f"{method} with batchwise: an image's answer depends on its batch. Test images "
-                "of one task in one batch tell each other their task, so accuracies are too high; "
+                f"{method} with batchwise: an image's answer depends on its batch. A test batch "
+                "with images of one task reveals that task, so accuracies are too high; "
                 "set method.batchwise false for numbers that hold for single images",
                 stacklevel=3,
             )
 
 
 def vote(choices: Tensor, candidates: int, winners: int) -> Tensor:
-    """The `winners` numbers below `candidates` most frequent in `choices`, smaller of equals first.
+    """The `winners` most frequent numbers in `choices`; in a tie, the smaller number first.
 
-    The batchwise selection of the released code of L2P and DualPrompt.
+    Numbers are below `candidates`. This is the batchwise selection in the released code of L2P and
+    DualPrompt.
     """
     votes = torch.bincount(choices.flatten(), minlength=candidates)
     return votes.argsort(descending=True, stable=True)[:winners]
@@ -99,17 +100,17 @@ class L2PConfig(QueryKeyConfig, SegmentsConfig):
 
 @register("l2p", L2PConfig)
 class L2P(Method):
-    """A pool of prompts that all tasks share; each image takes those with the nearest keys.
+    """A pool of prompts that all tasks share; each image uses those with the nearest keys.
 
-    The pool is (M, segments, length, D), with one key a prompt. Nothing in it is ever frozen, so
-    every task trains whatever prompts its images choose; only the heads are one a task. The
-    chosen prompts stand one after another, segment by segment, in the token sequence.
+    The pool is (M, segments, length, D), with one key per prompt. It is never frozen, so every
+    task trains the prompts that its images choose. There is one head per task. The segments of the
+    chosen prompts are concatenated in the token sequence.
 
-    Prompt consistency: the paper has no word on what it means without a prompt a task. Here each
-    image draws as many prompts from the pool as it would choose, all equally likely and none
-    twice; the task's head learns under these, the auxiliary head under the chosen ones. As the
-    whole pool is trainable, both losses train prompts. Classifier consistency shows the old heads
-    the feature under the chosen prompts.
+    Prompt consistency: the paper does not define it for a method without a prompt per task. Here
+    each image draws as many different prompts from the pool as it would choose, all equally
+    likely. The task's head is trained under the drawn prompts, the auxiliary head under the chosen
+    ones. The whole pool is trainable, so both losses train prompts. Classifier consistency shows
+    the old heads the feature under the chosen prompts.
     """
 
     config: L2PConfig
@@ -125,7 +126,7 @@ class L2P(Method):
         self.heads = ConsistentHeads(backbone.dim, config)
 
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
-        """Add a head; pool and keys begin with the first task and just go on."""
+        """Add a head; the first task also initialises the pool and the keys."""
         super().begin_task(n_classes, rng)
         if self.n_tasks == 1:
             self.pool.data.copy_(self.config.new_prompt(tuple(self.pool.shape), rng))
@@ -155,7 +156,7 @@ class L2P(Method):
 
     def prompted(self, embedded: Embedded, prompts: Tensor) -> Tensor:
         """h (B, D) under the pool's `prompts` (B, N) of each image."""
-        # A look-up whose gradient, unlike that of indexing, is added up in a fixed order.
+        # Unlike indexing, `embedding` sums its gradient in a fixed order.
         rows = F.embedding(prompts, self.pool.flatten(1))
         by_segment = rows.view(*prompts.shape, *self.pool.shape[1:]).transpose(1, 2)
         tokens = Prompts(dict(zip(self.layers, by_segment.flatten(2, 3).unbind(1), strict=True)))
@@ -177,10 +178,10 @@ class L2P(Method):
         return draws
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """`ce`, `pull` and, as far as switched on, `aux` and `ccl`.
+        """`ce`, `pull` and, if on, `aux` and `ccl`.
 
         `ce` is over the classes of the current task. `pull` is 1 - cos(q, k), summed over the
-        keys of an image's prompts and averaged over the batch; it alone trains the keys.
+        keys of an image's prompts and averaged over the batch; only it trains the keys.
         """
         similarity = self.similarity(self.query(embedded))
         chosen = self.select(similarity)

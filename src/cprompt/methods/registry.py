@@ -1,7 +1,7 @@
 """Every method by name: built in, from installed packages, or registered by a plugin.
 
-A method's module is imported when the method is first asked for, so that listing names costs
-nothing. To add a method to the package, write its file and add a line to `_BUILT_IN`.
+A method's module is imported when the method is first used, so listing names is fast. To add a
+method to the package, write its file and add a line to `_BUILT_IN`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ M = TypeVar("M", bound="type[Method]")
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What is known of a method before it is imported."""
+    """What is known about a method before it is imported."""
 
     name: str
     title: str
-    """How tables and figures call it."""
+    """The name in tables and figures."""
     summary: str
     load: Callable[[], object]
     """Imports the module that registers the class."""
@@ -56,7 +56,7 @@ _BUILT_IN = (
 
 
 class MethodRegistry(Mapping[str, "type[Method]"]):
-    """Classes of methods by name; `METHODS["cprompt"]` imports CPrompt if need be."""
+    """Method classes by name; `METHODS["cprompt"]` imports CPrompt if necessary."""
 
     def __init__(self) -> None:
         self._infos = {info.name: info for info in _BUILT_IN}
@@ -86,15 +86,15 @@ class MethodRegistry(Mapping[str, "type[Method]"]):
         return name in self._infos
 
     def info(self, name: str) -> MethodInfo:
-        """What is known of a method without importing it."""
+        """What is known about a method without importing it."""
         return self._infos[name]
 
     def title(self, name: str) -> str:
-        """How tables and figures call a method; its name if it is not known here."""
+        """A method's name in tables and figures; `name` itself if no such method is known."""
         return self._infos[name].title if name in self._infos else name
 
     def add(self, cls: type[Method], title: str | None) -> None:
-        """Take in a class whose `name` is set."""
+        """Add a class whose `name` is set."""
         if cls.name in self._classes:
             raise ConfigError(f"two methods are called {cls.name!r}")
         self._classes[cls.name] = cls
@@ -111,16 +111,17 @@ def method_class(name: str) -> type[Method]:
     """The class of the method called `name`."""
     if name not in METHODS:
         raise ConfigError(
-            f"no method is called {name!r}{suggest(name, sorted(METHODS))}",
-            hint="a method in a file of your own needs --plugin MODULE",
+            f"no method is called {name!r}",
+            hint=f"{suggest(name, sorted(METHODS))} "
+            "(a method in a file of your own needs --plugin MODULE)",
         )
     return METHODS[name]
 
 
 def current_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's stored name and settings, as this version calls them.
+    """A method's stored name and settings in the form that this version uses.
 
-    Until `aligned` became a method of its own it was the setting `align` of CPrompt.
+    `aligned` was a setting of CPrompt, `align`, before it became a method.
     """
     settings = dict(stored)
     if settings.get("name") == "cprompt" and settings.pop("align", False):

@@ -43,16 +43,15 @@ class SLCAConfig(AlignmentConfig):
 class SLCA(Method):
     """The whole backbone fine-tuned slowly; heads aligned on Gaussians of all classes.
 
-    What is trained is a copy of the backbone, by one pass per image and a learning rate a
-    hundredth of the heads'. Each task trains a head of its own by cross-entropy over its own
-    classes. After the task, `aligned`, one head over all classes, is trained from the task heads
-    on drawn features; images are answered by it. The next task goes on from the task heads as
-    they were before alignment, as in the released code. Statistics of old classes are not
-    corrected for the drift of the features.
+    A copy of the backbone is trained, at a hundredth of the heads' learning rate. Each task trains
+    its own head by cross-entropy over its own classes. After the task, one head over all classes
+    (`aligned_weight`, `aligned_bias`) starts from the task heads and is trained on drawn features;
+    it answers images. As in the released code, the next task continues with the task heads from
+    before alignment. The statistics of old classes are not corrected for the drift of features.
 
-    Kept besides the task heads, in float32 and for a ViT-B: the copy, 343 MB; mean and covariance
-    of each class, 2.36 MB (462 MB for 196 classes); the aligned head. While a task is trained
-    there are also a gradient and a momentum of the copy's size.
+    Stored besides the task heads, for a ViT-B in float32: the copy, 343 MB; mean and covariance
+    per class, 2.36 MB (462 MB for 196 classes); the aligned head. During training, a gradient and
+    a momentum take twice the size of the copy.
     """
 
     config: SLCAConfig
@@ -92,7 +91,7 @@ class SLCA(Method):
         return {"ce": F.cross_entropy(self.heads.current(features), self._local(targets))}
 
     def end_task(self, batches: Batches) -> None:
-        """Keep the Gaussians of the task's classes, then align; one task needs no alignment."""
+        """Store the Gaussians of the task's classes, then align the heads of several tasks."""
         moments = self.gaussians.moments(self.task_sizes[-1])
         with torch.no_grad():
             for embedded, targets in batches:
@@ -113,7 +112,7 @@ class SLCA(Method):
             )
 
     def close_task(self) -> None:
-        """Freeze the task's head; the backbone goes on being trained."""
+        """Freeze the task's head; the backbone stays trainable."""
         self.heads.close()
 
     def answer(self, feature: Tensor) -> Tensor:
@@ -124,7 +123,7 @@ class SLCA(Method):
         return logits
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The backbone at its slow rate, and the current head."""
+        """The backbone at `backbone_lr_scale`, and the current head."""
         return [
             {
                 "params": list(self.tuned.parameters()),
@@ -140,11 +139,11 @@ class SLCA(Method):
 def normalised_cross_entropy(
     logits: Tensor, classes: Tensor, sizes: Sequence[int], temperature: float
 ) -> Tensor:
-    """Cross-entropy of l / (τ n), so that no head gains by the length of its logits.
+    """Cross-entropy of l / (τ n), so that large logits give a head no advantage.
 
-    `logits` (B, C) are those of all tasks, `sizes` their numbers of classes. n is the mean over
-    tasks of ‖l_i‖₂ + 1e-7, as in the released code, where l_i are one task's logits; the paper
-    divides by ‖l‖₂ of all tasks' logits together. Gradient passes through n.
+    `logits` (B, C) are those of all tasks, `sizes` the number of classes per task. As in the
+    released code, n is the mean over tasks of ‖l_i‖₂ + 1e-7, where l_i are the logits of task i.
+    The paper divides by ‖l‖₂ of all logits together. The gradient passes through n.
     """
     parts = torch.split(logits, list(sizes), dim=-1)
     norms = torch.stack([part.norm(dim=-1) for part in parts], dim=-1) + 1e-7
@@ -152,11 +151,11 @@ def normalised_cross_entropy(
 
 
 def mean_scale(sizes: Sequence[int], decay: float) -> Tensor:
-    """1 - decay (1 - i/t) for each class (C,) of task i of t, from 1: old means shrink.
+    """1 - decay (1 - i/t) for each class (C,) of task i of t, counted from 1: old means shrink.
 
-    The released code does this with decay 0.1 and takes a class's number over the size of the
-    last task for i, wrong where tasks differ in size; here i comes from the sizes of all tasks.
-    The paper draws around the means as they are (decay 0).
+    The released code uses decay 0.1. It computes i as the class's number divided by the size of
+    the last task, which is wrong if tasks differ in size; here i comes from the sizes of all tasks.
+    The paper does not shrink means (decay 0).
     """
     i = task_of_class(sizes) + 1
     return 1 - decay * (1 - i / len(sizes))

@@ -1,5 +1,5 @@
 """Experiments: from settings to a record, and from records to the paper's tables.
 
-`config` and `recipes` say what a run is, `experiment` makes one, `evaluation` and `metrics`
-measure it, `record` keeps the result, `tables` and `cost` rebuild what the paper prints.
+`config` and `recipes` define a run, `experiment` executes it, `evaluation` and `metrics` measure
+it, `record` stores the result, `tables` and `cost` rebuild the paper's tables.
 """

@@ -1,7 +1,7 @@
-"""Checkpoints: one safetensors file with what was learnt, and JSON about it in its header.
+"""Checkpoints: one safetensors file with what was learnt, and a JSON description in its header.
 
-One file, so that tensors and description can never be of different moments. Tensors carry a hash,
-because the format itself would not notice a changed bit. Nothing is unpickled.
+It is one file so that tensors and description always belong together. The header has a hash of the
+tensors, because the format itself does not detect a changed bit. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RunCheckpoint:
     """The checkpoint file of a run: the learner's state and the record so far.
 
     Written between tasks, after a task's last step, and in the middle of a task at most every
-    `seconds`. Times are charged to the record before each save, so that a resumed run goes on
+    `seconds`. Times are added to the record before each save, so that a resumed run continues
     counting.
     """
 
@@ -53,7 +53,7 @@ class RunCheckpoint:
             self.task_trained(state)
 
     def task_trained(self, state: Callable[[], LearnerState]) -> None:
-        """Save before what follows training, which is not resumed in its middle."""
+        """Save after a task's last step: what follows cannot be resumed in the middle."""
         self.clock.charge("training")
         self.save(state())
 
@@ -70,7 +70,7 @@ def load_run(path: Path) -> tuple[LearnerState, Record]:
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON description as one file, beside and renamed."""
+    """Write tensors and a JSON description as one file, atomically."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {
         "format": FORMAT,
@@ -82,7 +82,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Mapping[st
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the description, after checking that the file is whole and ours."""
+    """The tensors and the description; raises a CheckpointError for any other or damaged file."""
     if not path.is_file():
         raise CheckpointError("does not exist; expected the checkpoint of a run", file=path)
     try:
@@ -107,14 +107,14 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def check_backbone(about: Mapping[str, str], backbone: FrozenViT, path: Path) -> None:
-    """Refuse to put learnt tensors on a backbone they were not learnt on."""
+    """Raise a CheckpointError if the tensors were learnt on another backbone."""
     if about["fingerprint"] != backbone.fingerprint:
         raise CheckpointError(
             f"was learnt on {about['name']} ({about['weights']}, {about['fingerprint'][:12]}), "
             f"but this backbone is {backbone.name} ({backbone.weights}, "
             f"{backbone.fingerprint[:12]})",
             file=path,
-            hint="load the first one",
+            hint="use the backbone it was learnt on",
         )
 
 

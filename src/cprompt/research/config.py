@@ -1,7 +1,8 @@
-"""A run's settings: recipes in YAML give defaults, the command line wins.
+"""A run's settings: recipes in YAML give defaults, the command line overrides them.
 
-The order, weakest first: the dataclasses below, the benchmark's recipe, the method's recipe (of
-the flavour asked for), that recipe's part for the benchmark, a user's YAML file, dotted names.
+Later sources override earlier ones: the dataclasses below, the benchmark's recipe, the method's
+recipe (of the chosen flavour), that recipe's part for the benchmark, the user's YAML file, dotted
+names on the command line.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class DataConfig:
     """Which images, and how they are fed."""
 
     dataset: str = setting("folder", "a dataset's name, see `cprompt list datasets`")
-    root: str | None = setting(None, "where its images are")
+    root: str | None = setting(None, "folder of its images")
     transform: str = setting("photo", "augmentation recipe")
     normalization: str = setting("none", "none (inputs in [0,1]), imagenet or inception")
     validation: float | None = setting(
@@ -60,7 +61,7 @@ class DataConfig:
         )
 
     def load(self, seed: int) -> Dataset:
-        """Read the dataset; with `validation`, test images are never looked at."""
+        """Load the dataset; with `validation`, test images are never read."""
         dataset = load_dataset(
             self.dataset, None if self.root is None else Path(self.root), **self.options
         )
@@ -71,12 +72,12 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class StreamConfig:
-    """How classes are cut into tasks: exactly one of increment, tasks and sizes."""
+    """How classes are split into tasks: exactly one of increment, tasks and sizes."""
 
-    increment: int | None = setting(None, "classes a task, remainder last")
-    first: int | None = setting(None, "classes of the first task, with increment")
+    increment: int | None = setting(None, "classes per task; the last task gets the remainder")
+    first: int | None = setting(None, "with increment: classes of the first task")
     tasks: int | None = setting(None, "number of tasks")
-    sizes: tuple[int, ...] | None = setting(None, "classes of every task")
+    sizes: tuple[int, ...] | None = setting(None, "number of classes of each task")
 
     def build(self, n_classes: int, order: int | str | Sequence[int]) -> TaskStream:
         """The stream over a dataset of `n_classes`."""
@@ -103,7 +104,7 @@ class BackboneConfig:
 
 @dataclass(frozen=True)
 class ExecutionConfig:
-    """How the machine is used; changes no number beyond rounding."""
+    """How the machine is used; results change by rounding only."""
 
     device: str = setting("auto", "auto, cpu, cuda or mps")
     accelerate: Acceleration = setting(
@@ -111,13 +112,13 @@ class ExecutionConfig:
         "on CUDA: graphs, compile (fused kernels too) or none; auto: compile for long runs",
     )
     workers: int | None = setting(
-        None, "threads that prepare images; empty: one a core with an accelerator, else none"
+        None, "threads that prepare images; empty: one per core with an accelerator, else none"
     )
     eval_batch_size: int | None = setting(
         None, "test images per batch; empty: 256 with an accelerator, else 32"
     )
-    memory_gib: float = setting(4.0, "features of test images to keep in memory; more: on disk")
-    checkpoint_seconds: float = setting(60.0, "save at most so often in the middle of a task")
+    memory_gib: float = setting(4.0, "memory for features of test images; further ones go to disk")
+    checkpoint_seconds: float = setting(60.0, "least time between checkpoints within a task")
 
     def __post_init__(self) -> None:
         workers, batch = self.workers, self.eval_batch_size
@@ -184,10 +185,10 @@ class RunConfig:
         return plain
 
     def default_folder(self) -> Path:
-        """Where the run goes unless told: readable, and another one for other settings.
+        """The run's folder by default: a readable name, different for different settings.
 
-        Only settings that differ from their defaults are in its name's digest, so that a setting
-        which a later version adds does not lose the runs of this one.
+        Only settings that differ from their defaults are part of the digest in the name, so that
+        runs are still found after a later version adds a setting.
         """
         public = self.public()
         weights = {"backbone": {"weights": public["backbone"]["weights"]}}
@@ -210,8 +211,8 @@ def _digest(plain: Any) -> str:
 def deciding_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The part of plain settings that decides a run's numbers.
 
-    Neither the machine nor where files lie does; the backbone's weights are compared by their
-    fingerprint, not by the name of their file.
+    It leaves out the machine and the location of files. It also leaves out the backbone's weights,
+    which are compared by their fingerprint, not by the name of their file.
     """
     return merge(
         {k: v for k, v in plain.items() if k not in ("execution", "cache")},
@@ -241,7 +242,7 @@ def config_from_dict(plain: Mapping[str, Any]) -> RunConfig:
     checked: Any = from_mapping(cls.Config, settings, where=f"method {name}")
     for part in given:
         if part not in PARTS:
-            raise ConfigError(f"no settings {part!r}{suggest(part, ['method', *PARTS])}")
+            raise ConfigError(f"no settings {part!r}", hint=suggest(part, ["method", *PARTS]))
     parts: dict[str, Any] = {
         part: from_mapping(PARTS[part], _mapping(given.get(part), part), where=part)
         for part in PARTS
@@ -277,19 +278,19 @@ def resolve(
 
 
 def _check_names(asked: Mapping[str, Any], names: Mapping[str, str | None]) -> None:
-    """Refuse settings that were written for another benchmark, method or flavour."""
+    """Raise a ConfigError if the settings name another benchmark, method or flavour."""
     theirs = {**asked, "method": _mapping(asked.get("method"), "method").get("name")}
     for kind, name in names.items():
         other = theirs.get(kind)
         if other not in (None, name):
             raise ConfigError(
-                f"the settings are for {kind} {other!r}, but the run is for {name!r}; "
-                f"ask for {kind} {other!r}, or take its name out of the settings"
+                f"the settings are for {kind} {other!r}, but the run is for {name!r}",
+                hint=f"run {kind} {other!r}, or remove its name from the settings",
             )
 
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    """`value`, or nothing for an empty one; anything but names and values is refused."""
+    """`value`, or {} if it is None; a ConfigError if it is not a mapping."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -298,28 +299,28 @@ def _mapping(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, level by level; an empty part in `over` sets nothing."""
+    """`base` overridden by `over`, level by level; an empty part of `over` changes nothing."""
     merged = dict(base)
     for key, value in over.items():
         if value is None and isinstance(merged.get(key), Mapping):
             continue
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = merge(merged[key], value) if both else value
-    if {"increment", "tasks", "sizes"} & set(over):  # three ways to say one thing: the last counts
+    if {"increment", "tasks", "sizes"} & set(over):  # they exclude each other: the last one counts
         for other in {"increment", "first", "tasks", "sizes"} - set(over):
             merged.pop(other, None)
     return merged
 
 
 def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
-    """{"training.lr": 0.1} to {"training": {"lr": 0.1}}."""
+    """Turn {"training.lr": 0.1} into {"training": {"lr": 0.1}}."""
     nested: dict[str, Any] = {}
     for name, value in dotted.items():
         *path, last = name.split(".")
         if not path:
             raise ConfigError(
-                f"setting {name!r} names no part; write PART.NAME, with PART one of "
-                f"{', '.join(['method', *PARTS])}"
+                f"setting {name!r} does not name a part",
+                hint=f"write PART.NAME, with PART one of {', '.join(['method', *PARTS])}",
             )
         at = nested
         for key in path:
@@ -330,7 +331,7 @@ def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"training": {"lr": 0.1}} to {"training.lr": 0.1}, the inverse of `nest`."""
+    """Turn {"training": {"lr": 0.1}} into {"training.lr": 0.1}; the inverse of `nest`."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, Mapping) and value:
@@ -345,12 +346,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist") from None
+        raise ConfigError("does not exist", file=path) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} is not readable YAML: {error}") from error
+        raise ConfigError(f"is not readable YAML: {error}", file=path) from error
     if not isinstance(loaded, dict):
-        raise ConfigError(f"{path} must hold names and values, not {type(loaded).__name__}")
+        raise ConfigError(f"must hold names and values, not {type(loaded).__name__}", file=path)
     return loaded
-
-
-# --- recipes that come with the package ---------------------------------------------------------

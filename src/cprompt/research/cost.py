@@ -1,13 +1,14 @@
-"""What a method costs: parameters and multiply-adds, honestly and by the paper's convention.
+"""A method's parameters and multiply-adds, measured and by the paper's convention.
 
-Honest numbers are counted on the real model: every learnt tensor that is stored, what one task
-trains, and the multiply-adds of one whole prediction, query pass and attention included.
+`measure` counts on the real model: all learnt tensors that are stored, what one task trains, and
+the multiply-adds of one whole prediction, including query pass and attention.
 
-The paper's table mixes conventions. Its parameters are what had `requires_grad` in each method's
-code, its FLOPs are multiply-adds of one forward as a module counter of late 2023 prints them:
-linear and convolution layers with bias, layer norm once and GELU twice an element, nothing for
-attention's own products. The counter saw one prompted pass of CPrompt, L2P and DualPrompt (not the
-query pass), one task's block of ESN, and both passes of CODA-Prompt. `paper_*` replays that.
+The paper's table mixes conventions. Its parameters are those with `requires_grad` in each method's
+code. Its FLOPs are the multiply-adds of one forward pass as a module counter of late 2023 prints
+them: linear and convolution layers with bias, one per element of a layer norm, two per element of
+a GELU, none for the products inside attention. For CPrompt, L2P and DualPrompt it counted one
+prompted pass without the query pass, for ESN one task's block, for CODA-Prompt both passes. The
+functions `paper_*` reproduce that.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CLASSES, TASKS, TASK_CLASSES = 196, 10, 20
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters stored at the end and trained by one task; multiply-adds of one prediction."""
+    """Parameters stored after the last task and trained in it; multiply-adds of one prediction."""
 
     stored: int
     trained: int
@@ -42,7 +43,7 @@ class Cost:
 
 
 def measure(method: Method, sizes: tuple[int, ...]) -> Cost:
-    """Count a fresh method over a stream of tasks, and one prediction at its end."""
+    """The cost of a fresh method after tasks of these sizes."""
     rng = torch.Generator().manual_seed(0)
     trained = 0
     for size in sizes:
@@ -50,7 +51,7 @@ def measure(method: Method, sizes: tuple[int, ...]) -> Cost:
         trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
         method.close_task()
     stored = sum(t.numel() for t in method.state_dict().values() if t.is_floating_point())
-    # As plain products: not every version of torch counts what fused attention computes.
+    # Without fused attention, which not every version of torch counts.
     plain = sdpa_kernel(SDPBackend.MATH)
     with FlopCounterMode(display=False) as counter, plain, torch.no_grad():
         method(torch.zeros(1, 3, *method.backbone.image_size))
@@ -65,18 +66,18 @@ def paper_block(tokens: int, dim: int = DIM) -> int:
 
 
 def paper_embedding() -> int:
-    """Of the patch embedding: a 16 by 16 convolution with bias."""
+    """Multiply-adds of the patch embedding, a 16 by 16 convolution with bias."""
     return PATCHES * DIM * (3 * 16 * 16 + 1)
 
 
 def paper_prompted_pass() -> int:
-    """One pass with 50 tokens from the first block on and 50 more from the sixth."""
+    """Multiply-adds of a pass with 50 tokens from the first block on and 50 more from the sixth."""
     first, rest = 1 + PROMPT + PATCHES, 1 + 2 * PROMPT + PATCHES
     return paper_embedding() + 5 * paper_block(first) + 7 * paper_block(rest)
 
 
 def paper_esn_block() -> int:
-    """ESN's block of one task on 298 tokens, and that task's head."""
+    """Multiply-adds of one task's ESN block on 298 tokens, and of that task's head."""
     tokens = 1 + 1 + 2 * PROMPT + PATCHES
     linear = DIM * (DIM + 1)
     attention = linear + 2 * tokens * linear + linear  # query and projection of one token
@@ -87,7 +88,7 @@ def paper_esn_block() -> int:
 
 
 def paper_plain_pass() -> int:
-    """One pass without prompts, the final norm included."""
+    """Multiply-adds of a pass without prompts, including the final norm."""
     return paper_embedding() + DEPTH * paper_block(1 + PATCHES) + (1 + PATCHES) * DIM
 
 
@@ -103,7 +104,7 @@ def paper_costs() -> dict[str, tuple[int, int]]:
             TASKS * (tab + DIM + prompt) + heads,
             paper_prompted_pass() + paper_esn_block(),
         ),
-        # 20 keys reproduce the digits of both; the paper does not say what it counted.
+        # 20 keys reproduce both printed numbers; the paper does not say what it counted.
         "l2p": (TASKS * prompt + 20 * DIM, paper_prompted_pass()),
         "dualprompt": ((1 + TASKS) * PROMPT * DIM + 20 * DIM, paper_prompted_pass()),
         # The backbone's parameters were left trainable in CODA-Prompt's code.
@@ -125,7 +126,7 @@ PAPER = {
 
 
 def table() -> Table:
-    """The paper's resource table, replayed and honest, for each method's default flavour."""
+    """The paper's resource table, reproduced and measured, for each method's default flavour."""
     by_paper = paper_costs()
     sizes = task_sizes(CLASSES, increment=TASK_CLASSES)
     vit = timm.create_model(PAPER_BACKBONE.partition(".")[0], num_classes=0)
@@ -137,13 +138,13 @@ def table() -> Table:
         method = create_method(name, backbone, resolve("cars10", name).settings)
         cost = measure(method, sizes)
         printed = PAPER.get(name, (None, None))
-        replayed = by_paper.get(name, (None, None))
+        reproduced = by_paper.get(name, (None, None))
         rows.append(
             (
                 METHODS.title(name),
                 (
-                    _cell(replayed[0], 1e6, printed[0]),
-                    _cell(replayed[1], 1e9, printed[1]),
+                    _cell(reproduced[0], 1e6, printed[0]),
+                    _cell(reproduced[1], 1e9, printed[1]),
                     _cell(cost.stored, 1e6),
                     _cell(cost.trained, 1e6),
                     _cell(cost.macs, 1e9),
@@ -161,10 +162,10 @@ def table() -> Table:
         ),
         tuple(rows),
         (
-            "Paper's convention: trainable parameters and multiply-adds of one counted forward, "
-            "replayed by formula; it counts no attention products, and the query pass for "
+            "Paper's convention: trainable parameters, and multiply-adds of one forward pass, by "
+            "formula. It leaves out the products inside attention, and counts the query pass for "
             "CODA-Prompt only.",
-            "Stored: every learnt number after the last task. MACs per prediction: all passes, "
+            "Stored: all learnt numbers after the last task. MACs per prediction: all passes, "
             "attention included, counted on the model with each method's default flavour.",
         ),
     )

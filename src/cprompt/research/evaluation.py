@@ -1,7 +1,7 @@
-"""Answers on the test images of all classes seen, counted by class.
+"""Evaluation on the test images of all classes seen: counts of right answers per class.
 
-Everything that tables and figures show comes from these counts; nothing is rounded or averaged
-here. An image's answer depends on that image alone.
+All numbers in tables and figures come from these counts; nothing is rounded or averaged here. The
+answer to an image does not depend on other images.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cprompt.settings import check, setting
 from cprompt.vit.promptable import Precision
 
 Mode = Literal["selected", "given", "first"]
-"""Whose prompt answers: the one selected, that of the image's own task, or the first task's."""
+"""Which prompt is used: the selected one, that of the image's own task, or the first task's."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class EvaluationConfig:
     """What is measured after each task."""
 
     modes: tuple[Mode, ...] = setting(
-        ("selected",), "prompts to answer with: selected; given (the right one); first (task 1's)"
+        ("selected",), "which prompt is used: selected, given (the right one), first (task 1's)"
     )
-    top_k: int = setting(5, "also count answers among the k best")
+    top_k: int = setting(5, "also count images whose class is among the k best answers")
 
     def __post_init__(self) -> None:
         check("selected" in self.modes, "modes must include 'selected'")
@@ -46,11 +46,12 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class TaskCounts:
-    """Counts after one task, by class in order of arrival.
+    """Counts after one task, per class in order of arrival.
 
-    count[c] test images; correct[mode][c] of them right; top_k[c] right among the k best of the
-    selected answer, None while no more than k classes are seen; picks[j][i] images of task j
-    answered through task i's prompt, None where a method does not select.
+    count[c]: test images. correct[mode][c]: images answered right. top_k[c]: images whose class is
+    among the k best with the selected prompt; None until more than k classes are seen.
+    picks[j][i]: images of task j for which task i's prompt was selected; None for a method that
+    does not select.
     """
 
     count: list[int]
@@ -64,16 +65,16 @@ class TaskCounts:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TaskCounts:
-        """The row that `to_dict` described."""
+        """The inverse of `to_dict`."""
         return cls(**values)
 
 
 class Evaluator:
-    """Answers the test images after each task, and keeps what no later task can change.
+    """Answers the test images after each task, and stores what no later task can change.
 
-    An image's query never changes, nor does its feature under the prompt of a task that is
-    learnt, where the method says so (`Method.features_are_final`). Each of these passes is made
-    at most once over the whole stream; heads and keys, which do change, answer every time.
+    An image's query never changes. Its feature under the prompt of a learnt task does not change
+    either, if `Method.features_are_final`. Each of these passes runs at most once per stream. Only
+    heads and keys, which do change, are applied after every task.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Evaluator:
     ) -> None:
         """`test` has the images of all classes, with arrival positions as targets.
 
-        More than `memory_gib` of features go to a nameless file in `folder`.
+        Features that exceed `memory_gib` go to a temporary file in `folder`.
         """
         self.method = method
         self.test = test
@@ -101,7 +102,7 @@ class Evaluator:
         self.targets = test.targets
         self.task_of_image = stream.task_of_position[self.targets]
         self.passes = {"query": 0, "prompted": 0}
-        """How often a test image went through the backbone so far."""
+        """Passes of test images through the backbone so far."""
         limit = int(memory_gib * 2**30) // 2
         self._queries = RowStore(limit, folder)
         self._query_row = np.full(len(self.targets), -1)
@@ -116,8 +117,8 @@ class Evaluator:
     ) -> TaskCounts:
         """Answer every test image of the classes seen so far.
 
-        Work comes in one or two stretches; `on_start` is told the batches of each before it
-        begins, `on_batch` that another one is done.
+        Queries, if the method uses them, come first, then answers. `on_start` is called before
+        each of the two with its number of batches, `on_batch` after each batch.
         """
         method, n_tasks = self.method, self.method.n_tasks
         seen = np.flatnonzero(self.targets < method.n_classes)
@@ -165,7 +166,7 @@ class Evaluator:
         on_start: Callable[[int], None],
         on_batch: Callable[[], None],
     ) -> None:
-        """Make the queries of these images."""
+        """Compute and store the queries of these images."""
         parts = self._parts(numbers)
         on_start(len(parts))
         for part, images in zip(parts, self.test.batches(parts), strict=True):
@@ -217,7 +218,7 @@ class Evaluator:
 
 
 class RowStore:
-    """Rows of one shape and float32, each written once: in memory, and past a limit in a file."""
+    """Float32 rows of one shape, each written once; above a limit they go from memory to a file."""
 
     def __init__(self, limit_bytes: int, folder: Path | None = None) -> None:
         self._limit = limit_bytes
@@ -227,7 +228,7 @@ class RowStore:
         self._count = 0
 
     def add(self, rows: Tensor) -> NDArray[np.int64]:
-        """Keep `rows` (n, …); their numbers (n,)."""
+        """Store `rows` (n, …) and return their numbers (n,)."""
         new = rows.float().cpu().numpy()
         first, last = self._count, self._count + len(new)
         if self._rows is None or last > len(self._rows):
@@ -243,7 +244,7 @@ class RowStore:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the rows outgrew the memory they may take."""
+        """Whether the rows exceeded the memory limit."""
         return self._file is not None
 
     def _grow(self, capacity: int, shape: tuple[int, ...]) -> None:
@@ -263,11 +264,11 @@ class RowStore:
 
 
 def usable_modes(method: Method, modes: Sequence[Mode]) -> Sequence[Mode]:
-    """The modes, if the method has prompts to give; else an error."""
+    """`modes`, or a ConfigError if the method cannot be evaluated in them."""
     if not method.selects_task and set(modes) != {"selected"}:
         raise ConfigError(
-            f"evaluation.modes {list(modes)}: {method.name} does not select a task's prompt, "
-            "so only 'selected' makes sense"
+            f"evaluation.modes {list(modes)}: {method.name} does not select a task's prompt",
+            hint="use only 'selected'",
         )
     return modes
 
@@ -277,8 +278,8 @@ def matrix_of(
 ) -> AccuracyMatrix:
     """The counts behind a[i,j] of the tasks done so far.
 
-    `skip` leaves out the first tasks, both as rows and as columns: the paper's analysis with the
-    first prompt always speaks of tasks 2 to T.
+    The first `skip` tasks are left out, both as rows and as columns. The paper's analysis with the
+    first task's prompt covers tasks 2 to T.
     """
     done = len(rows)
     task_of = stream.task_of_position
@@ -288,7 +289,7 @@ def matrix_of(
 
 
 def selection_accuracy(row: TaskCounts) -> float:
-    """Percent of test images for which the prompt of their own task was picked."""
+    """Percent of test images for which the prompt of their own task was selected."""
     picks = np.asarray(row.picks)
     return float(100 * np.trace(picks) / picks.sum())
 

@@ -1,4 +1,4 @@
-"""A run: one method over one stream of tasks, from settings to record; stops and resumes."""
+"""A run: one method on one stream of tasks, from settings to record; it can be resumed."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def run(
     dataset: Dataset | None = None,
     backbone: FrozenViT | None = None,
 ) -> Record:
-    """Learn every task of the stream, evaluate after each, and leave the record in `folder`.
+    """Learn every task of the stream, evaluate after each, and write the record to `folder`.
 
-    With `resume`, go on from the checkpoint in `folder` if there is one. `dataset` and `backbone`
-    spare loading them again where several runs share them.
+    With `resume`, continue from the checkpoint in `folder` if there is one. Pass `dataset` and
+    `backbone` to share them between several runs.
 
     >>> from tempfile import TemporaryDirectory
     >>> from cprompt import resolve
@@ -57,7 +57,7 @@ def run(
         raise CheckpointError(
             "already holds a run",
             file=folder,
-            hint="pass --resume to go on with it, or choose another --out",
+            hint="pass --resume to continue it, or choose another --out",
         )
     dataset = dataset or config.data.load(config.seeds.data)
     backbone = backbone or load_backbone(
@@ -67,7 +67,7 @@ def run(
 
 
 class Experiment:
-    """One run, between its first task and its last: puts data, learner and evaluation together."""
+    """One run: connects data, learner, evaluation, checkpoint and record."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Experiment:
     def run(self) -> Record:
         """Learn and evaluate all tasks that are left."""
         self.observer.stream_begins(self.stream.n_tasks)
-        self.record.save(self.folder)  # also catches up if a kill fell between the two files
+        self.record.save(self.folder)  # after a kill, it may be older than the checkpoint
         clock = self.checkpoint.clock
         clock.start()
         if self.device.type == "cuda":
@@ -184,7 +184,7 @@ class Experiment:
     def _batches(
         self, decoded: DecodedImages, images: ImageSet, batch_size: int, seed: int | None = None
     ) -> BatchLoader:
-        """Augmented, shuffled batches with a seed; test views in order without."""
+        """With a seed, shuffled and augmented batches; without, test views in order."""
         return BatchLoader(
             decoded,
             self.stream.targets(images.labels),
@@ -237,12 +237,12 @@ def _check_every_task_has_images(dataset: Dataset, stream: TaskStream) -> None:
                 names = ", ".join(repr(dataset.classes[c]) for c in stream.labels(task)[:5])
                 raise DataError(
                     f"{dataset.name}: task {task + 1} (classes {names}) has no {part} image",
-                    hint="add some, or cut the classes into other tasks (stream.*)",
+                    hint="add some, or split the classes into other tasks (stream.*)",
                 )
 
 
 def _check_same_run(saved: Record, wanted: Record, path: Path) -> None:
-    """Refuse to go on with a run under settings or images it was not started with."""
+    """Raise a CheckpointError if settings or images differ from those the run started with."""
     there, now = flatten(deciding_settings(saved.config)), flatten(deciding_settings(wanted.config))
     there |= {"images": saved.images, "classes": list(saved.classes)}
     now |= {"images": wanted.images, "classes": list(wanted.classes)}

@@ -1,15 +1,15 @@
 """Continual-learning metrics, each named by its definition.
 
-Everything is a pure function of one table: how many test images of task j are answered right
-after task i, among all classes seen by then. Accuracies are percentages, never rounded (the
-released code rounds each A_i to two decimals before it averages).
+All metrics are pure functions of one table: how many test images of task j are answered right
+after task i, among all classes seen by then. Accuracies are percentages and are never rounded (the
+released code rounds each A_i to two decimals before averaging).
 
-In the formulas, as in the papers, tasks count from 1 and t is the last task learnt so far, that is
-the number of rows of the table. a[i,j] is the accuracy on task j after task i, n_j the number of
-test images of task j. On a run that is not finished every metric speaks of the tasks done.
+In the formulas, as in the papers, tasks count from 1, and t is the last task learnt so far, which
+is the number of rows of the table. a[i,j] is the accuracy on task j after task i, n_j the number of
+test images of task j. In an unfinished run, metrics cover the tasks done.
 
-Metrics about *earlier* tasks (forgetting, backward transfer, `old_accuracy`) are NaN while there is
-only one task: a mean over nothing, which a table should print as a dash and not as "0.0 forgotten".
+Metrics of *earlier* tasks (forgetting, backward transfer, `old_accuracy`) are NaN after the first
+task: they are means over nothing, to be printed as a dash and not as "0.0".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AccuracyMatrix:
     """Counts behind a[i,j].
 
     correct: (rows, T) integers; correct[i, j] images of task j are right after task i, zero for
-        j > i. rows is T for a finished run and smaller, at least 1, while it is under way.
+        j > i. rows is T for a finished run, and from 1 to T - 1 before.
     count: (T,) integers; test images of each task.
     """
 
@@ -62,7 +62,7 @@ class AccuracyMatrix:
         if self.count.min() < 1:
             task = int(self.count.argmin())
             raise DataError(
-                f"task {task} has {self.count[task]} test images; its accuracy is undefined"
+                f"task {task} has {self.count[task]} test images, so its accuracy is undefined"
             )
         if np.triu(self.correct, k=1).any():
             raise DataError("`correct` counts images of tasks that were not learnt yet (j > i)")
@@ -94,7 +94,7 @@ def accuracy_matrix(matrix: AccuracyMatrix) -> Floats:
 def seen_accuracy(matrix: AccuracyMatrix) -> Floats:
     """A_i = 100 · Σ_{j≤i} correct[i,j] / Σ_{j≤i} n_j, shape (rows,).
 
-    Every seen test image weighs the same. CPrompt, released code.
+    Every seen test image has the same weight. CPrompt, released code.
     """
     accuracy: Floats = 100.0 * matrix.correct.sum(axis=1) / np.cumsum(matrix.count)[: matrix.rows]
     return accuracy
@@ -113,7 +113,7 @@ def average_accuracy(matrix: AccuracyMatrix) -> float:
 def task_mean_accuracy(matrix: AccuracyMatrix) -> Floats:
     """(1/i) Σ_{j≤i} a[i,j], shape (rows,).
 
-    Every task weighs the same; differs from `seen_accuracy` where tasks have different numbers of
+    Every task has the same weight; differs from `seen_accuracy` if tasks have different numbers of
     test images. L2P, DualPrompt and CODA-Prompt.
     """
     accuracy: Floats = np.nanmean(accuracy_matrix(matrix), axis=1)
@@ -126,15 +126,15 @@ def last_task_mean(matrix: AccuracyMatrix) -> float:
 
 
 def average_task_mean(matrix: AccuracyMatrix) -> float:
-    """(1/t) Σ_i (1/i) Σ_{j≤i} a[i,j]. `average_accuracy` with every task weighing the same."""
+    """(1/t) Σ_i (1/i) Σ_{j≤i} a[i,j]. `average_accuracy` with the same weight for every task."""
     return float(task_mean_accuracy(matrix).mean())
 
 
 def forgetting_paper(matrix: AccuracyMatrix) -> float:
     """FF_t = (1/(t-1)) Σ_{j<t} ( max_{j≤i≤t-1} a[i,j] - a[t,j] ).
 
-    CPrompt paper, supplement, "Analysis of the FF score". The maximum leaves the last row out, so
-    a task on which the last step improved counts as negative forgetting. NaN for t = 1.
+    CPrompt paper, supplement, "Analysis of the FF score". The maximum excludes the last row, so a
+    task that improved in the last step counts as negative forgetting. NaN for t = 1.
     """
     return _forgetting(matrix, best_among=matrix.rows - 1)
 
@@ -142,7 +142,7 @@ def forgetting_paper(matrix: AccuracyMatrix) -> float:
 def forgetting_released(matrix: AccuracyMatrix) -> float:
     """(1/(t-1)) Σ_{j<t} ( max_{j≤i≤t} a[i,j] - a[t,j] ).
 
-    CPrompt, released code. The maximum takes the last row in, so no term is negative and the
+    CPrompt, released code. The maximum includes the last row, so no term is negative, and the
     value is never below `forgetting_paper`. NaN for t = 1.
     """
     return _forgetting(matrix, best_among=matrix.rows)
@@ -188,7 +188,7 @@ def new_accuracy(matrix: AccuracyMatrix) -> Floats:
 def old_accuracy(matrix: AccuracyMatrix) -> Floats:
     """100 · Σ_{j<i} correct[i,j] / Σ_{j<i} n_j, shape (rows,): accuracy on all earlier tasks.
 
-    Every image weighs the same. The first entry is NaN: nothing came earlier.
+    Every image has the same weight. The first entry is NaN: there is no earlier task.
     """
     accuracy = np.full(matrix.rows, np.nan, dtype=np.float64)
     right = np.tril(matrix.correct, k=-1).sum(axis=1)

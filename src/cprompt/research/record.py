@@ -27,20 +27,20 @@ VERSION = 1
 FILE = "record.json"
 
 _KEYS = {"images": "pictures"}
-"""Fields whose key in the file, kept so that every record ever written is read, differs."""
+"""Fields with another key in the file, kept so that all records ever written can be read."""
 _BUILT = ("stream", "rows", "classes")
-"""Fields that are not stored as they are."""
+"""Fields that are converted when stored."""
 
 
 @dataclass
 class Record:
-    """What was run, on what, and what came out; `rows` grows by one a task.
+    """A run's settings, environment and results; `rows` has one entry per task done.
 
-    config: `RunConfig.to_dict()`. classes: names by dataset label. seconds: wall-clock, by part;
-    `waiting` is the part of training spent waiting for images. test_passes: how often a test
-    image went through the backbone over the whole stream, without and with prompts.
-    losses: for each task, the mean loss terms of each epoch. memory: peaks in bytes, of the process
-    and, where there is one, of the CUDA device, on which decoded images may lie too.
+    config: `RunConfig.public()`. classes: names by dataset label. seconds: wall-clock time per
+    part of the run; `waiting` is the part of training spent waiting for images. test_passes:
+    passes of test images through the backbone over the whole stream, without and with prompts.
+    losses: per task, the mean loss terms of each epoch. memory: peaks in bytes, of the process
+    and of a CUDA device, which may also hold decoded images.
 
     >>> stream = TaskStream(order=(1, 0), sizes=(1, 1))
     >>> record = Record({}, stream, "drawn", ["disc", "star"], {}, {"train": 8, "test": 4})
@@ -72,11 +72,12 @@ class Record:
         return matrix_of(self.rows, self.stream, mode)
 
     def summary(self) -> dict[str, float]:
-        """Every metric of the tasks done so far, by name; those that are undefined are left out.
+        """All metrics of the tasks done so far, by name; undefined ones are left out.
 
-        Besides `metrics.summary`: old, new and top-k accuracy and `selection_accuracy` (prompt
-        picked right) after the last task, and, where asked for, last and average accuracy with
-        the right prompt given and with the first prompt always (tasks 2 to T, as in the paper).
+        Besides `metrics.summary`: old, new and top-k accuracy and `selection_accuracy` (right
+        prompt selected) after the last task; and, if these modes were evaluated, last and average
+        accuracy with the right prompt given, and with the first task's prompt (tasks 2 to T, as in
+        the paper).
         """
         if not self.rows:
             return {}
@@ -97,7 +98,7 @@ class Record:
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; the summary is there for readers and is not read back."""
+        """Plain values; the summary is for people and is not read back."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -111,7 +112,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """The record that `to_dict` described."""
+        """The inverse of `to_dict`."""
         fields = {_KEYS.get(name, name): name for name in cls.__dataclass_fields__}
         known = {fields[k]: v for k, v in values.items() if k in fields}
         known["classes"] = tuple(values["classes"])
@@ -123,13 +124,13 @@ class Record:
         return cls(**known)
 
     def take_up(self, saved: Record) -> None:
-        """Go on from what an interrupted part of the same run recorded."""
+        """Continue from the record of an interrupted part of the same run."""
         for name in ("rows", "losses", "parameters", "test_passes", "memory"):
             setattr(self, name, getattr(saved, name))
         self.seconds.update(saved.seconds)
 
     def save(self, folder: Path) -> None:
-        """Write `record.json`, beside and renamed."""
+        """Write `record.json` atomically."""
         write_json(folder / FILE, self.to_dict())
 
 
@@ -141,7 +142,7 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """Count from now on."""
+        """Start counting now."""
         self._since = time.perf_counter()
 
     def charge(self, part: str) -> None:
@@ -170,17 +171,18 @@ def load_record(path: Path) -> Record:
     path = path / FILE if path.is_dir() else path
     values = read_json(path)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not a record of cprompt")
+        raise CheckpointError("is not a record of cprompt", file=path)
     if values.get("version") != VERSION:
         raise CheckpointError(
-            f"record {path} has format version {values.get('version')}; this cprompt reads "
-            f"version {VERSION}"
+            f"has record format version {values.get('version')}; this cprompt reads version "
+            f"{VERSION}",
+            file=path,
         )
     try:
         record = Record.from_dict(values)
-        record.summary()  # counts that contradict each other are found here, not in a table
+        record.summary()  # raises if counts are inconsistent
     except (LookupError, TypeError, ValueError, CPromptError) as error:
-        raise CheckpointError(f"record {path} is damaged: {error!r}") from error
+        raise CheckpointError(f"is a damaged record: {error!r}", file=path) from error
     return record
 
 
@@ -200,7 +202,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """Most bytes this process held so far, and on a CUDA device since its peak was last reset."""
+    """Peak memory in bytes: of this process, and of a CUDA device since its last reset."""
     peaks = {}
     try:
         import resource
@@ -215,7 +217,7 @@ def peak_memory(device: torch.device) -> dict[str, int]:
 
 
 def _cpu_name() -> str:
-    """The processor's name where the system tells it."""
+    """The processor's name, as far as the system knows it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

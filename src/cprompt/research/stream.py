@@ -1,6 +1,6 @@
 """Which classes arrive when: class order, task sizes and the table from class to task.
 
-Three numberings meet here. A *label* is the dataset's own class number. A *position* is the place
+There are three numberings. A *label* is the dataset's own class number. A *position* is the place
 of that class in order of arrival; heads, keys and predictions are indexed by position. A *task* is
 a run of consecutive positions. Tasks are counted from 0, where the papers count from 1. Task sizes
 may differ, so a task is always looked up in `TaskStream.task_of_position`, never divided out.
@@ -25,15 +25,15 @@ def class_order(n_classes: int, order: int | str | Sequence[int]) -> tuple[int, 
     """Labels in order of arrival.
 
     An integer is a seed of numpy's legacy generator, as the released code draws its orders (1993,
-    87 and 1013 in the paper); numpy's global state is left alone. "natural" is 0, 1, 2, …; a
-    sequence is taken as it stands, once it is known to be a permutation of 0 … n_classes - 1.
+    87 and 1013 in the paper); numpy's global state does not change. "natural" is 0, 1, 2, …. A
+    sequence is used as it is; it must be a permutation of 0 … n_classes - 1.
     """
     _at_least_one("the number of classes", n_classes)
     if isinstance(order, str):
         if order != "natural":
             raise ConfigError(
-                f"class order {order!r} is not known; give an integer seed, 'natural' "
-                f"or a list of all {n_classes} labels"
+                f"class order {order!r} is unknown",
+                hint=f"use an integer seed, 'natural' or a list of all {n_classes} labels",
             )
         return tuple(range(n_classes))
     if isinstance(order, int):
@@ -51,14 +51,17 @@ def task_sizes(
     tasks: int | None = None,
     sizes: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """How many classes each task brings; the sizes sum to `n_classes`.
+    """The number of classes in each task; the sizes sum to `n_classes`.
 
     Give exactly one of:
-    `increment`: so many classes a task, the remainder last; `first` makes the first task differ.
-    `tasks`: so many tasks, each of ⌈n_classes / tasks⌉ classes and the remainder last (196 classes
-    in 10 tasks are nine times 20 and 16, the released split of Stanford Cars). Where that would
-    end early (10 classes in 6 tasks), sizes differ by at most one instead, larger ones first.
-    `sizes`: every size.
+
+    - `increment`: the number of classes per task; the last task gets the remainder. `first` sets
+      another size for the first task.
+    - `tasks`: the number of tasks, each with ⌈n_classes / tasks⌉ classes; the last one gets the
+      remainder (196 classes in 10 tasks are nine times 20 and 16, the released split of Stanford
+      Cars). If that would give fewer tasks (10 classes in 6 tasks), sizes differ by at most one
+      instead, larger ones first.
+    - `sizes`: the size of every task.
     """
     _at_least_one("the number of classes", n_classes)
     if sum(given is not None for given in (increment, tasks, sizes)) != 1:
@@ -77,7 +80,7 @@ def task_sizes(
 
 @dataclass(frozen=True)
 class TaskStream:
-    """Classes in order of arrival, cut into tasks.
+    """Classes in order of arrival, split into tasks.
 
     `order[p]` is the label that arrives at position p; `sizes[t]` is how many classes task t has.
     """
@@ -112,13 +115,13 @@ class TaskStream:
 
     @cached_property
     def task_of_position(self) -> NDArray[np.int64]:
-        """(n_classes,), read-only: position -> task. The only such table; ask no other."""
+        """(n_classes,), read-only: position -> task. The only place where this is computed."""
         table = np.repeat(np.arange(self.n_tasks, dtype=np.int64), self.sizes)
         table.flags.writeable = False
         return table
 
     def known(self, task: int) -> int:
-        """How many classes came before `task`; also the position of its first class."""
+        """The number of classes before `task`; also the position of its first class."""
         self._check_task(task)
         return sum(self.sizes[:task])
 
@@ -200,7 +203,7 @@ def _equal(n_classes: int, tasks: int) -> tuple[int, ...]:
 
 
 def _integers(name: str, values: Any) -> tuple[int, ...]:
-    """`values` as Python integers; settings and JSON may hold anything."""
+    """`values` as Python integers; a ConfigError if they are anything else."""
     try:
         return tuple(operator.index(value) for value in values)
     except TypeError:

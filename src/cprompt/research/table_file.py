@@ -1,4 +1,4 @@
-"""Tables in YAML files of your own, checked before anything is run."""
+"""User-defined tables in YAML files, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_table_file(path: Path) -> dict[str, Any]:
     """The content of a table's file; a ConfigError names the file and the key at fault.
 
     `title`, `benchmarks`, `columns` and `rows` are required, and `label` in each row. Without
-    `paper` the table shows no numbers but ours. The settings of the rows are not looked at.
+    `paper` the table has only our numbers. The settings of the rows are not checked here.
     """
     table = read_yaml(path)
     _check_keys(table, _TABLE, ("title", "benchmarks", "columns", "rows"), "", path)
@@ -46,7 +46,7 @@ def read_table_file(path: Path) -> dict[str, Any]:
 
 
 def metric_names() -> list[str]:
-    """What a column may show: the names in `Record.summary`, without the ending of a mode."""
+    """Metrics a column can show: the names in `Record.summary`, without the suffix of a mode."""
     one_task = metrics.AccuracyMatrix(np.ones((1, 1), int), np.ones(1, int))
     of_record = ("old_accuracy", "new_accuracy", "top_k_accuracy", "selection_accuracy")
     return [*metrics.summary(one_task), *of_record]
@@ -59,7 +59,7 @@ def _check_keys(
         raise ConfigError(f"{where}{values!r} is not names and values", file=file)
     for key, value in values.items():
         if key not in kinds:
-            raise ConfigError(f"{where}no key {key!r}{suggest(key, list(kinds))}", file=file)
+            raise ConfigError(f"{where}no key {key!r}", hint=suggest(key, list(kinds)), file=file)
         if not isinstance(value, kinds[key]):
             raise ConfigError(f"{where}{key}: {value!r} is not {_DESCRIBED[kinds[key]]}", file=file)
     for key in required:
@@ -70,4 +70,4 @@ def _check_keys(
 def _check_names(given: list[Any], known: list[str], where: str, file: Path) -> None:
     for name in given:
         if name not in known:
-            raise ConfigError(f"{where}: no {name!r}{suggest(name, known)}", file=file)
+            raise ConfigError(f"{where}: no {name!r}", hint=suggest(name, known), file=file)

@@ -1,8 +1,7 @@
-"""The paper's tables as lists of runs: what each row needs, and the numbers it shows.
+"""The paper's tables: which runs each row needs, and the numbers it shows.
 
-A table is a YAML file in recipes/tables, or one of your own in the same form. Rows name a method,
-a flavour and settings; runs are found by their settings, so a run that two tables need is made
-once.
+A table is a YAML file in recipes/tables, or a user's file in the same form. Rows name a method, a
+flavour and settings. Runs are found by their settings, so tables share runs.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class Cell:
-    """Ours as mean and std over the runs (std None for one run), and the paper's as printed."""
+    """Our mean and std over runs (std is None for one run), and the paper's number as printed."""
 
     mean: float | None
     std: float | None
@@ -61,7 +60,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A filled table: headings, rows of (label, cells), and what a reader must know beside it."""
+    """A filled table: headings, rows of (label, cells), and notes for the reader."""
 
     title: str
     columns: tuple[str, ...]
@@ -70,7 +69,7 @@ class Table:
 
 
 def table_names() -> list[str]:
-    """Every table that is a list of runs."""
+    """Names of all tables that are lists of runs."""
     return recipe_names("tables")
 
 
@@ -82,7 +81,7 @@ def load_table(name: str) -> TableSpec:
         _check_runs(spec, file)
         return spec
     if name not in table_names():
-        raise ConfigError(f"no table {name!r}{suggest(name, table_names())}")
+        raise ConfigError(f"no table {name!r}", hint=suggest(name, table_names()))
     return _spec(name, read_recipe("tables", name))
 
 
@@ -109,7 +108,7 @@ def _spec(name: str, about: Mapping[str, Any]) -> TableSpec:
 
 
 def _check_runs(spec: TableSpec, file: Path) -> None:
-    """Refuse a row whose method, flavour or settings do not exist, by the file and the row."""
+    """Raise a ConfigError, with file and row, if a method, flavour or setting does not exist."""
     for row in spec.rows:
         for benchmark in spec.benchmarks:
             try:
@@ -123,11 +122,12 @@ def _check_runs(spec: TableSpec, file: Path) -> None:
 
 
 def select_benchmarks(spec: TableSpec, benchmarks: Sequence[str]) -> TableSpec:
-    """The part of a table about these benchmarks, in the table's order; all of it for none."""
+    """The table with only these benchmarks, in the table's order; all if none are given."""
     for name in benchmarks:
         if name not in spec.benchmarks:
             raise ConfigError(
-                f"table {spec.name} has no benchmark {name!r}{suggest(name, list(spec.benchmarks))}"
+                f"table {spec.name} has no benchmark {name!r}",
+                hint=suggest(name, list(spec.benchmarks)),
             )
     chosen = tuple(b for b in spec.benchmarks if b in benchmarks)
     if not chosen or chosen == spec.benchmarks:
@@ -143,10 +143,10 @@ def row_config(
     small: bool = False,
     overrides: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The run behind a row: one seed for class order, initialisation and data.
+    """The settings of a row's run; `seed` is used for class order, initialisation and data.
 
-    Methods that select a prompt are always measured with the right and the first prompt too, so
-    that tables about those find the same runs.
+    Methods that select a prompt are always evaluated in all modes, so that tables about the right
+    or the first prompt share the same runs.
     """
     settings: dict[str, Any] = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
     if method_class(row.method).selects_task:
@@ -164,15 +164,13 @@ def row_config(
 def _small(method: str, benchmark: str) -> dict[str, Any]:
     about = read_recipe(".", "small")
     if benchmark not in about["benchmarks"]:
-        raise ConfigError(
-            f"benchmark {benchmark!r} has no small stand-in", hint="leave --small out"
-        )
+        raise ConfigError(f"benchmark {benchmark!r} has no small stand-in", hint="omit --small")
     in_place = merge(about["common"], about["benchmarks"][benchmark])
     return merge(in_place, about["methods"].get(method, {}))
 
 
 Find = Callable[[RunConfig], Record | None]
-"""Gives the record of a run, or None where it was not made."""
+"""Returns the record of a run, or None if there is none."""
 
 
 def fill(
@@ -224,21 +222,21 @@ def fill(
             f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, "
             "augreg_in21k_ft_in1k)."
         )
-    if changed := _told(overrides or {}):
+    if changed := _deciding_overrides(overrides or {}):
         notes.insert(1, f"Ours with {changed} in place of the benchmark's own.")
     if finished < wanted:
         notes.append(f"Only {finished} of {wanted} runs are finished; the numbers are over those.")
     if small:
         notes.append(
-            "--small: drawn images and the embedded backbone stand in for the benchmark; "
-            "these numbers show that the path works and say nothing about the paper's."
+            "--small: drawn images and the embedded backbone replace the benchmark's; "
+            "these numbers only show that the code works and cannot be compared with the paper's."
         )
     title = f"{spec.title}, small stand-in" if small else spec.title
     return Table(title, columns, tuple(rows), tuple(notes))
 
 
-def _told(overrides: Mapping[str, Any]) -> str:
-    """Those settings that decide numbers, for a note; the backbone has its own."""
+def _deciding_overrides(overrides: Mapping[str, Any]) -> str:
+    """Overrides that decide numbers, for a note; the backbone is in another note."""
     counts = flatten(deciding_settings(nest(overrides)))
     return ", ".join(
         f"{name} {value}"
@@ -248,8 +246,8 @@ def _told(overrides: Mapping[str, Any]) -> str:
 
 
 def _cell(summaries: Sequence[Mapping[str, float]], metric: str, mode: str, printed: Any) -> Cell:
-    """A metric over the runs; `mode` asks for that with the right or the first prompt."""
-    if isinstance(printed, float):  # YAML made 73.1 of 73.10
+    """A metric over the runs, in evaluation mode `mode`."""
+    if isinstance(printed, float):  # YAML reads 73.10 as 73.1
         printed = f"{printed:.2f}"
     paper = None if printed is None else str(printed)
     if metric == "selection_accuracy" and mode == "given":
@@ -264,7 +262,7 @@ def _cell(summaries: Sequence[Mapping[str, float]], metric: str, mode: str, prin
 
 
 def finder(parent: Path) -> Find:
-    """Finds the records of runs below `parent`."""
+    """A function that finds the records of runs below `parent`."""
 
     def find(config: RunConfig) -> Record | None:
         folder = run_folder(config, parent)
@@ -274,5 +272,5 @@ def finder(parent: Path) -> Find:
 
 
 def run_folder(config: RunConfig, parent: Path) -> Path:
-    """Where a table's run lives below `parent`."""
+    """The folder of a table's run below `parent`."""
     return parent / config.default_folder().relative_to("runs")

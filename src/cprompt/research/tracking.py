@@ -1,7 +1,7 @@
-"""Following a run from outside: TensorBoard, Weights & Biases, MLflow, or lines of JSON.
+"""Experiment tracking: TensorBoard, Weights & Biases, MLflow, or lines of JSON.
 
-A tracker is told settings once, losses after every epoch and metrics after every task. Nothing in
-a run depends on it: a tracker that fails on the way is left behind with a warning.
+A tracker gets the settings once, losses after every epoch and metrics after every task. No run
+depends on it: a tracker that fails during a run is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from cprompt.settings import suggest
 from cprompt.training.observers import Observer
 
 Axis = Literal["epoch", "task"]
-"""What a value's step counts: epochs over all tasks, or tasks; both from 1."""
+"""What a step counts: epochs over all tasks, or tasks; both from 1."""
 
 Outcome = Literal["finished", "stopped", "failed"]
 
 
 class Tracker(Protocol):
-    """One place that values go to."""
+    """One destination for values."""
 
     def begin(self, settings: Mapping[str, Any], steps_before: Mapping[Axis, int]) -> None:
-        """A run starts, or goes on after so many steps; what was said of later ones is void."""
+        """A run starts, or resumes after `steps_before`; values of later steps are discarded."""
 
     def log(self, values: Mapping[str, float], axis: Axis, step: int) -> None:
         """Values of one step."""
 
     def end(self, outcome: Outcome) -> None:
-        """The run is over, or stopped and perhaps resumed later."""
+        """The run ended, or was stopped and may be resumed later."""
 
 
 class Tracking(Observer):
-    """An observer that tells trackers; use it as a context, so that they hear of the end."""
+    """An observer that passes events to trackers; a context manager, which reports the end."""
 
     def __init__(self, trackers: Sequence[Tracker], config: RunConfig) -> None:
         self._trackers = list(trackers)
@@ -63,10 +63,10 @@ class Tracking(Observer):
         outcome: Outcome = "finished"
         if kind is not None:
             outcome = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
-        self._tell(lambda tracker: tracker.end(outcome))
+        self._notify(lambda tracker: tracker.end(outcome))
 
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
-        """The first one says where the run starts or goes on."""
+        """The first call begins tracking where the run starts or resumes."""
         if self._begun:
             return
         self._begun = True
@@ -75,37 +75,37 @@ class Tracking(Observer):
         before: dict[Axis, int] = {"task": task, "epoch": task * epochs + in_task}
         settings = flatten(self._config.public())
         for tracker in self._trackers:
-            tracker.begin(settings, before)  # an error here is told before anything was computed
+            tracker.begin(settings, before)  # not caught: nothing has been computed yet
 
     def epoch_ends(self, task: int, epoch: int, losses: Mapping[str, float]) -> None:
-        """Each loss term, and their sum, which is what is minimised."""
+        """Log each loss term, and their sum, which is minimised."""
         values = {f"loss/{name}": value for name, value in losses.items()}
         values["loss/sum"] = sum(losses.values())
         step = task * self._config.training.epochs + epoch + 1
-        self._tell(lambda tracker: tracker.log(values, "epoch", step))
+        self._notify(lambda tracker: tracker.log(values, "epoch", step))
 
     def task_ends(
         self, task: int, summary: Mapping[str, float], accuracies: Sequence[float]
     ) -> None:
-        """Every metric, and the accuracy of each task so far."""
+        """Log every metric, and the accuracy on each task so far."""
         values = {f"metric/{name}": value for name, value in summary.items()}
         values |= {f"accuracy/task_{j + 1:02d}": a for j, a in enumerate(accuracies)}
-        self._tell(lambda tracker: tracker.log(values, "task", task + 1))
+        self._notify(lambda tracker: tracker.log(values, "task", task + 1))
 
-    def _tell(self, say: Callable[[Tracker], None]) -> None:
+    def _notify(self, send: Callable[[Tracker], None]) -> None:
         for tracker in tuple(self._trackers):
             try:
-                say(tracker)
-            except Exception as error:  # whatever another program's client may raise
+                send(tracker)
+            except Exception as error:  # a client may raise anything
                 self._trackers.remove(tracker)
                 warnings.warn(
-                    f"{type(tracker).__name__} is left behind, the run goes on: {error}",
+                    f"{type(tracker).__name__} failed and is dropped, the run continues: {error}",
                     stacklevel=2,
                 )
 
 
 class JsonLines:
-    """`events.jsonl` in the run's folder: a line for the settings, then one for every step."""
+    """`events.jsonl` in the run's folder: one line of settings, then one line per step."""
 
     FILE = "events.jsonl"
 
@@ -114,8 +114,8 @@ class JsonLines:
         self._file: IO[str] | None = None
 
     def begin(self, settings: Mapping[str, Any], steps_before: Mapping[Axis, int]) -> None:
-        """Start the file, or cut off what a resumed run will say again."""
-        kept = [line for line in self._lines() if self._stands(line, steps_before)]
+        """Create the file, or remove the lines that a resumed run will write again."""
+        kept = [line for line in self._lines() if self._is_kept(line, steps_before)]
         if not kept:
             kept = [json.dumps({"settings": dict(settings)}, ensure_ascii=False)]
         write_bytes(self._path, "".join(line + "\n" for line in kept).encode())
@@ -139,15 +139,15 @@ class JsonLines:
         return self._path.read_text(encoding="utf-8").splitlines()
 
     @staticmethod
-    def _stands(line: str, steps_before: Mapping[Axis, int]) -> bool:
-        """Whether a line of an earlier part of the run is still true."""
+    def _is_kept(line: str, steps_before: Mapping[Axis, int]) -> bool:
+        """Whether a line of an earlier part of the run stays valid."""
         if not any(steps_before.values()):
             return False
         try:
-            said = json.loads(line)
+            event = json.loads(line)
         except ValueError:  # the last line of a run that was killed
             return False
-        return all(said.get(axis, 0) <= step for axis, step in steps_before.items())
+        return all(event.get(axis, 0) <= step for axis, step in steps_before.items())
 
 
 class TensorBoard:
@@ -159,7 +159,7 @@ class TensorBoard:
         self._writers: dict[Axis, Any] = {}
 
     def begin(self, settings: Mapping[str, Any], steps_before: Mapping[Axis, int]) -> None:
-        """A writer for each axis, since what a resumed run voids is cut off at one step."""
+        """Open one writer per axis, because a resumed run purges from one step on."""
         from torch.utils.tensorboard import SummaryWriter
 
         for axis, done in steps_before.items():
@@ -170,7 +170,7 @@ class TensorBoard:
         self._writers["task"].add_text("settings", "\n".join(lines))
 
     def log(self, values: Mapping[str, float], axis: Axis, step: int) -> None:
-        """Scalars."""
+        """Write scalars."""
         for name, value in values.items():
             self._writers[axis].add_scalar(name, value, step)
         self._writers[axis].flush()
@@ -182,7 +182,7 @@ class TensorBoard:
 
 
 class WandB:
-    """Weights & Biases; its own environment variables say where and whether online."""
+    """Weights & Biases, configured by its own environment variables."""
 
     def __init__(self, folder: Path) -> None:
         _need("wandb", "wandb")
@@ -206,8 +206,8 @@ class WandB:
             )
         except Exception as error:
             raise ConfigError(
-                f"Weights & Biases cannot be used ({error}); log in with `wandb login`, set "
-                "WANDB_MODE=offline, or leave --track wandb out"
+                f"Weights & Biases cannot be used ({error})",
+                hint="log in with `wandb login`, set WANDB_MODE=offline, or omit --track wandb",
             ) from error
         _remember(self._folder, "wandb", self._run.id)
         for axis in steps_before:  # values are plotted over these, not over wandb's own counter
@@ -217,7 +217,7 @@ class WandB:
             self._run.define_metric(group, step_metric="task")
 
     def log(self, values: Mapping[str, float], axis: Axis, step: int) -> None:
-        """Values beside the step they belong to."""
+        """Log values with their step."""
         self._run.log({axis: step, **values})
 
     def end(self, outcome: Outcome) -> None:
@@ -261,13 +261,13 @@ class MLflow:
                 client.log_batch(self._run_id, params=some)
         except Exception as error:
             raise ConfigError(
-                f"MLflow cannot be used ({error}); set MLFLOW_TRACKING_URI to a server that runs, "
-                "or leave --track mlflow out"
+                f"MLflow cannot be used ({error})",
+                hint="set MLFLOW_TRACKING_URI to a running server, or omit --track mlflow",
             ) from error
         _remember(self._folder, "mlflow", self._run_id)
 
     def log(self, values: Mapping[str, float], axis: Axis, step: int) -> None:
-        """Metrics."""
+        """Log metrics."""
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
@@ -288,10 +288,10 @@ TRACKERS: Mapping[str, Callable[[Path], Tracker]] = {
 
 
 def make_trackers(names: Sequence[str], folder: Path) -> list[Tracker]:
-    """The trackers of these names for the run in `folder`; "none" is none."""
+    """The trackers of these names for the run in `folder`; "none" adds no tracker."""
     for name in names:
         if name not in (*TRACKERS, "none"):
-            raise ConfigError(f"no tracker {name!r}{suggest(name, [*TRACKERS, 'none'])}")
+            raise ConfigError(f"no tracker {name!r}", hint=suggest(name, [*TRACKERS, "none"]))
     return [TRACKERS[name](folder) for name in dict.fromkeys(names) if name != "none"]
 
 
@@ -299,13 +299,13 @@ _MEMORY = "tracking.json"
 
 
 def _remembered(folder: Path) -> dict[str, str]:
-    """Under which names other programs know the run in `folder`."""
+    """The ids of the run in `folder` in other programs, by program."""
     path = folder / _MEMORY
     return dict(read_json(path)) if path.exists() else {}
 
 
 def _known(folder: Path, program: str, steps_before: Mapping[Axis, int]) -> str | None:
-    """The name to go on under; none for a run that starts anew, whatever was there before."""
+    """The id to continue under; None for a run that starts from the beginning."""
     return _remembered(folder).get(program) if any(steps_before.values()) else None
 
 

@@ -12,7 +12,7 @@ from cprompt.training.step import Stepper, warn_once
 from cprompt.vit.promptable import Embedded, Precision, PromptableViT
 
 WORTH_COMPILING = 20_000
-"""Steps from which compiling pays: it takes some 20 s and saves a millisecond per step or more."""
+"""Steps from which compiling pays: it takes about 20 s and saves a millisecond or more per step."""
 
 
 def make_stepper(
@@ -28,15 +28,18 @@ def make_stepper(
     return kind(method, optimizer, clip, precision)
 
 
-def resolve_acceleration(asked: Acceleration, steps: int) -> Acceleration:
+def resolve_acceleration(requested: Acceleration, steps: int) -> Acceleration:
     """Turn "auto" into compile for a run of many steps; keep any other choice."""
-    return "compile" if asked == "auto" and steps >= WORTH_COMPILING else asked
+    return "compile" if requested == "auto" and steps >= WORTH_COMPILING else requested
 
 
 def compile_backbones(
     method: Method, acceleration: Acceleration, device: torch.device, precision: Precision = "fp32"
 ) -> None:
-    """With `acceleration` compile, have the method's backbones fuse small operations of blocks."""
+    """Compile the method's backbones if `acceleration` is compile and the device is CUDA.
+
+    Otherwise, or if compiling fails, they run uncompiled.
+    """
     vits = _backbones(method)
     if acceleration != "compile" or device.type != "cuda":
         for vit in vits:
@@ -46,14 +49,14 @@ def compile_backbones(
         for vit in vits:
             vit.compile()
             compile_all_cases(vit, torch.zeros(2, 3, *vit.image_size, device=device), precision)
-    except Exception as error:  # on a machine it does not know, a compiler may raise anything
+    except Exception as error:  # a compiler may raise anything on an unsupported machine
         for vit in vits:
             vit.decompile()
         warn_once("the backbone is not compiled", error)
 
 
 def compile_all_cases(vit: PromptableViT, images: Tensor, precision: Precision = "fp32") -> None:
-    """Run passes with and without gradient, so that nothing is left to compile later."""
+    """Run a pass with and one without gradient, so that nothing is compiled during training."""
     with torch.no_grad():
         embedded = vit.embed(images, precision)
         vit.read(embedded)

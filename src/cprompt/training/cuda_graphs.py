@@ -20,9 +20,9 @@ from cprompt.training.step import Stepper, warn_once
 class GraphStepper(Stepper):
     """A stepper that captures the step once per shape of its inputs and then replays it.
 
-    Replaying costs the host one call. Launched one by one, about a thousand small kernels per
-    step would keep the device waiting. A step that cannot be captured, because it reads a value
-    back, runs as it is written; a warning gives the reason.
+    A replay is one call of the host. Without it, the device would wait for about a thousand small
+    kernels per step to be launched one by one. A step that cannot be captured, because it reads a
+    value back, runs normally, and a warning gives the reason.
     """
 
     multiple = 8

@@ -1,7 +1,7 @@
 """The training loop: the only one, for every method.
 
-Every random draw is a function of (seed, task, epoch, step), so a position in the run is all the
-random state there is: a run that is stopped anywhere and resumed ends with the same bits on a CPU.
+Every random draw is a function of (seed, task, epoch, step), so the position in the run is the
+whole random state. On a CPU, a run that is stopped anywhere and resumed ends with the same bits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cprompt.vit.promptable import Embedded
 
 @dataclass
 class Position:
-    """Where training stands; `epoch` equal to the number of epochs means the task is trained."""
+    """Where training is; the task is trained when `epoch` equals the number of epochs."""
 
     task: int = 0
     epoch: int = 0
@@ -38,9 +38,9 @@ class Position:
 
 @dataclass
 class LossLog:
-    """Mean loss terms of each epoch of the current task, and sums of the epoch under way.
+    """Mean loss terms of each epoch of the current task, and sums of the current epoch.
 
-    Sums and means stay on the device until `read` asks for them, so that training runs ahead.
+    Sums and means stay on the device until `read`, so that training does not wait for them.
     """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class LossLog:
 
 @dataclass(frozen=True)
 class LearnerState:
-    """Everything a learner needs to go on exactly as if it had not stopped.
+    """Everything a learner needs to continue exactly as if it had not stopped.
 
     `tensors` are named `method/…`, `optimizer/…` and `losses/sums`; `about` is plain JSON.
     """
@@ -92,10 +92,10 @@ class LearnerState:
 
 
 class Checkpointer(Protocol):
-    """Saves a learner's state. `state` is called only if it is saved: it waits for the device."""
+    """Saves a learner's state. It calls `state` only to save, because that waits for the device."""
 
     def after_step(self, state: Callable[[], LearnerState]) -> None:
-        """A step was taken in the middle of a task; save if it is time to."""
+        """A step in the middle of a task is done; save if the last save is long ago."""
 
     def task_trained(self, state: Callable[[], LearnerState]) -> None:
         """All steps of a task are done and `end_task` is still to come; save."""
@@ -131,22 +131,21 @@ class Learner:
         self._compiled = False
 
     def prepare(self) -> None:
-        """Compile the backbone now, if asked for; otherwise the first step waits for it."""
+        """Compile the backbone now, if requested; otherwise the first step does it."""
         if not self._compiled:
             compile_backbones(self.method, self.accelerate, self.device, self.training.precision)
             self._compiled = True
 
     def learn_task(self, n_classes: int, train: BatchLoader) -> list[dict[str, float]]:
-        """Train the task at `self.position` from where it stands, then close it.
+        """Train the task at `self.position`, from that position on, then close it.
 
         `train` gives augmented batches, and the same images under the test view. Targets are
-        positions of classes in order of arrival. Returns the mean loss terms of each epoch, which
-        are none for a method that is not trained: without parameters to train, without a loss, or
-        with zero epochs.
+        positions of classes in order of arrival. Returns the mean loss terms of each epoch. The
+        list is empty if nothing is trained: no trainable parameters, no loss, or zero epochs.
         """
         task = self.position.task
-        # A method that draws from torch's global generator is repeatable too, and the caller's
-        # random state is left as it was.
+        # Makes a method that uses torch's global generator repeatable, and leaves the caller's
+        # random state unchanged.
         with torch.random.fork_rng(devices=_cuda_devices(self.device)):
             if self.method.n_tasks == task:
                 torch.manual_seed(mix(self.seeds.init, task))
@@ -192,7 +191,7 @@ class Learner:
         self._read_losses()
 
     def step(self, images: Tensor, targets: Tensor) -> None:
-        """One update on a batch that is on the device; the position moves on."""
+        """One update on a batch on the device; advances the position by one step."""
         position = self.position
         if self.stepper is None:
             self.prepare()
@@ -214,7 +213,7 @@ class Learner:
         position.step += 1
 
     def _read_losses(self, but_last: int = 0) -> None:
-        """See `LossLog.read`; a diverged task is an error, not a row of chance accuracies."""
+        """Read losses and report epochs; a ConfigError if a loss is not finite."""
         new = self.losses.read(but_last)
         bad = [n for terms in new for n, value in terms.items() if not math.isfinite(value)]
         if bad:
@@ -245,7 +244,7 @@ class Learner:
     # --- state ----------------------------------------------------------------------------------
 
     def state(self) -> LearnerState:
-        """Where the learner stands, for a checkpoint."""
+        """The learner's current state, for a checkpoint."""
         self._read_losses()
         sums = self.losses.sums
         return LearnerState(
@@ -266,7 +265,7 @@ class Learner:
         )
 
     def restore(self, state: LearnerState) -> None:
-        """Go on from `state`; the method must be fresh."""
+        """Continue from `state`; the method must be fresh."""
         self.position = Position(**state.about["position"])
         state.rebuild(self.method)
         self.method.to(self.device)
@@ -302,7 +301,7 @@ class Learner:
 
 @dataclass(frozen=True)
 class _LastPasses:
-    """A task's images for `Method.end_task`, embedded, as often as it iterates over them.
+    """A task's images for `Method.end_task`, embedded batch by batch; can be iterated repeatedly.
 
     First under the test view, then `Method.extra_views` times under random views.
     """

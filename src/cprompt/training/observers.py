@@ -1,4 +1,4 @@
-"""Being told what happens in a run, to show it to a person or to another program."""
+"""Observers of a run, which show its progress to a person or pass it to another program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Observer:
-    """Told what happens; this one does nothing with it. Override what you want to know.
+    """Receives the events of a run and ignores them; override the methods you need.
 
     >>> class PrintTasks(Observer):
     ...     def task_begins(self, task, n_classes, steps, done):
@@ -31,10 +31,10 @@ class Observer:
         """
 
     def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
-        """A step was taken. Reading the losses waits for the device, so do it rarely."""
+        """One step is done. Reading `losses` waits for the device, so do it rarely."""
 
     def epoch_ends(self, task: int, epoch: int, losses: Mapping[str, float]) -> None:
-        """The mean loss terms of an epoch are known; this may be an epoch later."""
+        """The mean loss terms of an epoch are known, possibly only after the next epoch."""
 
     def evaluating(self, task: int, batches: int) -> None:
         """Evaluation after `task` starts."""
@@ -45,7 +45,7 @@ class Observer:
     def task_ends(
         self, task: int, summary: Mapping[str, float], accuracies: Sequence[float]
     ) -> None:
-        """A task was learnt and evaluated; metrics so far, and the accuracy on each task now."""
+        """A task is learnt and evaluated; `summary` is all metrics, `accuracies` one per task."""
 
 
 class Observers(Observer):

@@ -1,4 +1,4 @@
-"""Optimisers, learning-rate schedules, and optimiser state that a captured step can use."""
+"""Optimisers and learning-rate schedules, both usable in captured steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from cprompt.training.settings import TrainingConfig
 
 
 def learning_rate(training: TrainingConfig, epoch: int) -> float:
-    """The rate of an epoch counted from 0; schedules step by epoch, as the papers' code does."""
+    """The learning rate of an epoch, counted from 0; constant within an epoch, as in the papers'
+    code."""
     progress = epoch / training.epochs
     if training.schedule == "cosine":
         return training.lr * 0.5 * (1 + math.cos(math.pi * progress))
@@ -29,7 +30,7 @@ def learning_rate(training: TrainingConfig, epoch: int) -> float:
 def make_optimizer(
     groups: Iterable[dict[str, Any]], kind: str, device: torch.device, **options: Any
 ) -> torch.optim.Optimizer:
-    """SGD or Adam; on CUDA fused and with learning rates that a recorded step can read."""
+    """SGD or Adam; on CUDA fused, with learning rates in tensors, which captured steps can read."""
     groups = [dict(group) for group in groups]
     if device.type == "cuda":
         for group in groups:
@@ -42,7 +43,7 @@ def make_optimizer(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Give every group `lr` times its own `lr_scale`."""
+    """Set the rate of every group to `lr` times its `lr_scale`."""
     for group in optimizer.param_groups:
         rate = lr * group.get("lr_scale", 1.0)
         if isinstance(group["lr"], Tensor):
@@ -52,9 +53,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def start_state(optimizer: torch.optim.Optimizer) -> None:
-    """Start the optimiser's state from zero, which is where its first step would start it.
+    """Create the optimiser's state, all zeros, as its first step would.
 
-    What a recorded step made for itself it would make anew in every replay.
+    If a captured step created it, every replay would create it again.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:

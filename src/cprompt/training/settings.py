@@ -1,4 +1,4 @@
-"""How a run is trained and where its randomness comes from, as settings."""
+"""Settings of training and of its random seeds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class TrainingConfig:
 
     epochs: int = setting(10, "passes over each task's images")
     batch_size: int = setting(16, "images per step")
-    optimizer: Literal["sgd", "adam"] = setting("sgd", "made anew for every task")
+    optimizer: Literal["sgd", "adam"] = setting("sgd", "a new one for every task")
     lr: float = setting(0.01, "initial learning rate")
-    momentum: float = setting(0.9, "of sgd; adam uses betas 0.9 and 0.999")
+    momentum: float = setting(0.9, "momentum of sgd; adam uses betas 0.9 and 0.999")
     weight_decay: float = setting(5e-4, "L2 penalty on every trainable tensor")
     schedule: Literal["cosine", "constant", "step", "coda"] = setting(
-        "cosine", "learning rate by epoch: to zero, unchanged, by steps, or CODA-Prompt's cosine"
+        "cosine", "learning rate by epoch: cosine to zero, constant, steps, or CODA-Prompt's cosine"
     )
     milestones: tuple[int, ...] | None = setting(
-        None, "with schedule step: epochs after which the rate falls to a tenth"
+        None, "with schedule step: epochs after which the rate is divided by ten"
     )
-    clip: float | None = setting(None, "largest norm of the whole gradient")
-    precision: Literal["fp32", "bf16"] = setting("fp32", "of the backbone's arithmetic")
+    clip: float | None = setting(None, "largest norm of the whole gradient; empty: not clipped")
+    precision: Literal["fp32", "bf16"] = setting("fp32", "arithmetic of the backbone")
 
     def __post_init__(self) -> None:
         check(self.epochs >= 0, f"epochs {self.epochs} must not be negative")
@@ -35,23 +35,24 @@ class TrainingConfig:
         check(self.weight_decay >= 0, f"weight_decay {self.weight_decay} must not be negative")
         check(
             (self.milestones is not None) == (self.schedule == "step"),
-            f"schedule {self.schedule} with milestones {self.milestones}: schedule step, and no "
-            "other, needs them",
+            f"schedule {self.schedule} with milestones {self.milestones}: schedule step needs "
+            "milestones, the other schedules have none",
         )
         check(self.clip is None or self.clip > 0, f"clip {self.clip} must be positive")
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """Where randomness comes from, each recorded apart."""
+    """The random seeds of a run."""
 
     order: int | Literal["natural"] | tuple[int, ...] = setting(
-        1993, "class order: a seed as the released code uses it, natural, or the labels in order"
+        1993,
+        "class order: a seed (drawn as in the released code), natural, or a list of all labels",
     )
-    init: int = setting(1, "initial values of what is learnt")
-    data: int = setting(1, "shuffling, augmentation and the draws of training")
+    init: int = setting(1, "seed of initial values")
+    data: int = setting(1, "seed of shuffling, augmentation and random draws in training")
 
 
 Acceleration = Literal["auto", "compile", "graphs", "none"]
-"""graphs: steps are recorded as CUDA graphs; compile: small operations are fused, too. Both need a
-CUDA device and do nothing elsewhere. auto: graphs, and compile where it pays."""
+"""graphs: steps are captured and replayed as CUDA graphs. compile: small operations are also fused.
+Both need a CUDA device and do nothing elsewhere. auto: graphs, and compile for long runs."""

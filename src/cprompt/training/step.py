@@ -16,8 +16,8 @@ from cprompt.vit.promptable import Precision
 class Stepper:
     """Computes the loss of a batch and its gradients, and updates the parameters.
 
-    The loss terms come back as one vector that stays on the device, in the order of `names`,
-    which are known after the first step. The vector is valid until the next step.
+    `step` returns the loss terms as one vector on the device, in the order of `names`, which are
+    known after the first step. The vector is valid until the next step.
     """
 
     method: Method
@@ -36,14 +36,14 @@ class Stepper:
     def reseeds(self) -> bool:
         """Whether torch's global generator must be seeded before each step.
 
-        A captured step cannot draw from it anew.
+        A captured step cannot draw new numbers from it.
         """
         return True
 
     def step(self, images: Tensor, targets: Tensor, draws: Draws) -> Tensor:
         """One update; `images`, `targets` and `draws` are on the device.
 
-        Where the method has no loss nothing is updated, and the vector is empty.
+        If the method has no loss, nothing is updated and the vector is empty.
         """
         losses = self._gradients(images, targets, draws)
         if self.names:
@@ -70,7 +70,7 @@ _warned: set[str] = set()
 
 
 def warn_once(what: str, error: BaseException) -> None:
-    """Warn that training is slower, with the error's first line; each `what` once per process."""
+    """Warn that training is slower, with the error's first line; once per `what` and process."""
     if what not in _warned:
         _warned.add(what)
         reason = str(error).strip().splitlines() or [type(error).__name__]

@@ -1,4 +1,4 @@
-"""One transformer block of timm's ViT, with a key/value prefix and for fewer query tokens."""
+"""One block of timm's ViT, with an optional key/value prefix and optionally fewer queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def per_image(prompt: Tensor, batch: int) -> Tensor:
 
 
 def settled(x: Tensor, pending: Tensor | None) -> Tensor:
-    """The residual stream with what the last block left to be added."""
+    """The residual stream plus what the previous block left to be added."""
     return x if pending is None else x + pending
 
 
@@ -33,13 +33,12 @@ def run_block(
     prefix: tuple[Tensor, Tensor] | None = None,
     asking: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One timm block: the residual stream (B, N, D) and what is still to be added to it.
+    """Run one timm block; return the residual stream (B, N, D) and what must still be added to it.
 
-    The block's last addition is left to the next one as `pending`, where a compiler can fuse it
-    with the norm that follows. Attention also sees `prefix`, a key and a value (L, D) or
-    (B, L, D), after the projections and after any key norm: it is learnt in the space attention
-    works in, and the sequence keeps its length. With `asking` only the first so many tokens are
-    carried on.
+    The block's last addition is left to the next block as `pending`, where a compiler can fuse it
+    with the following norm. `prefix` is a key and a value, each (L, D) or (B, L, D), that attention
+    sees in addition. It joins after the projections and any key norm, so the sequence keeps its
+    length. With `asking`, only the first `asking` tokens are computed further.
     """
     attn = block.attn
     x = settled(x, pending)

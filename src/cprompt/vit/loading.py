@@ -17,6 +17,8 @@ from cprompt.vit.promptable import FrozenViT, check_promptable
 
 PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
+_CHECK_NAME = "check that --backbone names the architecture these weights were trained with"
+
 
 def load_backbone(
     name: str, weights: str | Path | None = None, image_size: int | None = None
@@ -34,14 +36,18 @@ def load_backbone(
     """
     if name == "auto":
         if weights is not None:
-            raise BackboneError(f"weights {weights} need the name of their model, not 'auto'")
+            raise BackboneError(
+                f"weights {weights} need the name of their model, not 'auto'",
+                hint="pass --backbone NAME",
+            )
         name = PAPER_BACKBONE if _is_cached(PAPER_BACKBONE) else next(iter(embedded.EMBEDDED))
     if name in embedded.EMBEDDED and weights is None:
         return _embedded(name, image_size)
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         raise BackboneError(
-            f"timm has no model {architecture!r}; `cprompt list backbones` shows names that work"
+            f"timm has no model {architecture!r}",
+            hint="`cprompt list backbones` shows names that work",
         )
     size = {} if image_size is None else {"img_size": image_size}
     if weights is None:
@@ -51,9 +57,10 @@ def load_backbone(
         except (OSError, RuntimeError, ValueError) as error:
             raise BackboneError(
                 f"the weights of {tagged} are not on this machine and could not be fetched "
-                f"({_first_line(error)}). Connect once so that timm can cache them, or pass "
-                "--weights FILE (.safetensors or .pth), or use an embedded backbone "
-                f"(--backbone {next(iter(embedded.EMBEDDED), 'none')})"
+                f"({_first_line(error)})",
+                hint="connect once so that timm can cache them, or pass --weights FILE "
+                "(.safetensors or .pth), or use an embedded backbone "
+                f"(--backbone {next(iter(embedded.EMBEDDED), 'none')})",
             ) from error
         return FrozenViT(vit, tagged, f"timm:{tagged}")
     if str(weights).startswith("random:"):
@@ -77,22 +84,24 @@ def _new(architecture: str, size: dict[str, int]) -> nn.Module:
 
 
 def _with_tag(architecture: str, tag: str) -> str:
-    """The full name; a bare one is accepted only where timm has a single set of weights.
+    """The full name. A name without a tag is accepted only if timm has a single set of weights.
 
-    timm's default tag has changed over time, so a bare name would not say which weights a
-    result was made with.
+    timm's default tag has changed over time, so a name without a tag would not say which weights
+    a result was made with.
     """
     tags = [n.partition(".")[2] for n in timm.list_pretrained(f"{architecture}.*")]
     if tag in tags:
         return f"{architecture}.{tag}"
     known = ", ".join(f"{architecture}.{t}" for t in tags) or "none"
     if tag:
-        raise BackboneError(f"timm has no weights {tag!r} for {architecture}; it has: {known}")
+        raise BackboneError(
+            f"timm has no weights {tag!r} for {architecture}", hint=f"it has: {known}"
+        )
     if len(tags) == 1:
         return f"{architecture}.{tags[0]}"
     raise BackboneError(
-        f"{architecture} has {len(tags)} sets of weights; name one so that results say which "
-        f"({known}), or pass --weights FILE"
+        f"{architecture} has {len(tags)} sets of weights",
+        hint=f"name one so that results say which ({known}), or pass --weights FILE",
     )
 
 
@@ -116,28 +125,31 @@ def _embedded(name: str, image_size: int | None) -> FrozenViT:
 def _random_seed(weights: str) -> int:
     seed = weights.removeprefix("random:")
     if not seed.isdigit():
-        raise BackboneError(f"weights {weights!r}: expected random:SEED with a whole number")
+        raise BackboneError(
+            f"weights {weights!r} have no seed", hint="use random:SEED with a whole number"
+        )
     return int(seed)
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     """A state dict from .safetensors, or from .pth/.pt/.bin with tensors only."""
     if not path.is_file():
-        raise BackboneError(f"weights file {path} does not exist")
+        raise BackboneError("does not exist; expected a file of weights", file=path)
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # every reader raises its own kinds
         raise BackboneError(
-            f"{path} cannot be read as weights ({_first_line(error)}); expected a .safetensors "
-            "file, or a .pth file that holds tensors only"
+            f"cannot be read as weights ({_first_line(error)})",
+            file=path,
+            hint="use a .safetensors file, or a .pth file that holds tensors only",
         ) from error
     for key in ("model", "state_dict"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]
     if not (isinstance(loaded, dict) and all(isinstance(v, Tensor) for v in loaded.values())):
-        raise BackboneError(f"{path} holds no state dict of tensors")
+        raise BackboneError("does not hold a state dict of tensors", file=path)
     return loaded
 
 
@@ -151,12 +163,15 @@ def _load_into(vit: VisionTransformer, state: dict[str, Tensor], path: Path) -> 
         }
         missing, unexpected = vit.load_state_dict(state, strict=False)
     except (RuntimeError, KeyError, AttributeError) as error:
-        raise BackboneError(f"{path} does not fit the model: {_first_line(error)}") from error
+        raise BackboneError(
+            f"does not fit the model: {_first_line(error)}", file=path, hint=_CHECK_NAME
+        ) from error
     if missing or unexpected:
         raise BackboneError(
-            f"{path} does not fit the model: {len(missing)} tensors are missing "
-            f"(first: {missing[:1]}), {len(unexpected)} are unknown (first: {unexpected[:1]}); "
-            "check that --backbone names the architecture these weights were trained with"
+            f"does not fit the model: {len(missing)} tensors are missing "
+            f"(first: {missing[:1]}), {len(unexpected)} are unknown (first: {unexpected[:1]})",
+            file=path,
+            hint=_CHECK_NAME,
         )
 
 

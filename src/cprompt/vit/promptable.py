@@ -1,8 +1,8 @@
 """The vision transformer, frozen unless a method trains a copy, and the two ways to prompt it.
 
-Extra tokens join the sequence before a block and stay in it until the last one; key/value prefixes
-are seen by the attention of one block only. Both may be set at any block, shared by the batch or
-one for each image. Nothing here knows what a task or a method is.
+Extra tokens join the sequence before a block and stay in it until the last one. A key/value prefix
+is seen by the attention of one block only. Both can be set at any block, and either be shared by
+the batch or differ per image. Nothing here knows what a task or a method is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BlockRunner = Callable[..., tuple[Tensor, Tensor]]
 class Prompts:
     """What a pass adds to the frozen model, by block index counted from 0.
 
-    Every tensor is (L, D), shared by the batch, or (B, L, D), one prompt for each image.
+    Every tensor is (L, D), shared by the batch, or (B, L, D), one prompt per image.
 
     >>> from cprompt import load_backbone
     >>> vit = load_backbone("test_vit", weights="random:0", image_size=48)
@@ -49,8 +49,8 @@ class Prompts:
 class Embedded:
     """Images as the tokens (B, N, D) that enter block 0, and the precision of passes over them.
 
-    The precision is chosen once, by `embed`, and travels with the tokens: every pass that starts
-    from them computes in it, and nothing is set on a backbone that others share.
+    `embed` sets the precision once and it stays with the tokens. Every pass that starts from them
+    uses it, so no precision is set on the backbone, which others share.
     """
 
     tokens: Tensor
@@ -66,10 +66,10 @@ class Embedded:
 class PromptableViT(nn.Module):
     """A timm ViT with a class token, and the passes through it.
 
-    A pass is `embed` (images to tokens), then `encode` (all blocks, prompted or not) or, where
-    only the class token is wanted, `read`. They are separate so that several passes over the same
-    images pay for the embedding once. In "bf16" the blocks compute in bfloat16 around a float32
-    residual stream; the result is float32 all the same, so heads, keys and losses lose no digits.
+    A pass is `embed` (images to tokens), then `encode` (all blocks, prompted or not) or, if only
+    the class token is needed, `read`. They are separate so that several passes over the same
+    images compute the embedding once. In "bf16" the blocks compute in bfloat16 around a float32
+    residual stream. The result is float32, so heads, keys and losses keep full precision.
     """
 
     def __init__(self, vit: VisionTransformer, name: str) -> None:
@@ -89,10 +89,10 @@ class PromptableViT(nn.Module):
         return super().train(False)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Have torch.compile fuse what a block does between its matrix products.
+        """Let torch.compile fuse the operations between a block's matrix products.
 
-        One block is compiled, for any batch and length, and serves all of them: seconds, where
-        the whole model would take minutes.
+        One block is compiled, for any batch size and length, and reused for all blocks. This takes
+        seconds; compiling the whole model would take minutes.
         """
         config: Any = torch._dynamo.config
         if hasattr(config, "recompile_limit"):  # several models may share one process
@@ -101,7 +101,7 @@ class PromptableViT(nn.Module):
         self._compiled = True
 
     def decompile(self) -> None:
-        """Run blocks as they are written."""
+        """Undo `compile`."""
         self._run_block, self._compiled = run_block, False
 
     def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
@@ -112,10 +112,10 @@ class PromptableViT(nn.Module):
         return Embedded(tokens.float(), precision)
 
     def encode(self, embedded: Embedded, prompts: Prompts | None = None) -> Tensor:
-        """All blocks; the result (B, N, D), before the final norm, has the prompt tokens too.
+        """Run all blocks; all tokens (B, N, D), prompt tokens included, before the final norm.
 
-        Prompt tokens stand after the class and register tokens, in the order they were added, and
-        get no position embedding.
+        Prompt tokens come after the class and register tokens, in the order they were added, and
+        have no position embedding.
         """
         return self._pass(embedded, prompts, class_token_only=False)
 
@@ -124,8 +124,8 @@ class PromptableViT(nn.Module):
     ) -> Tensor:
         """The class token (B, D) after all blocks, before or after the final norm.
 
-        The last block computes the class token alone: the other tokens give it keys and values,
-        and their own results are not needed. This saves most of that block.
+        The last block computes the class token only. The other tokens give it keys and values,
+        but their own results are not needed, which saves most of that block.
         """
         return self.tap(self._pass(embedded, prompts, class_token_only=True), tap)
 
@@ -236,8 +236,8 @@ class PromptableViT(nn.Module):
             if not is_plain(block):
                 raise BackboneError(
                     f"{self.name} cannot take a key/value prefix at block {layer}: its attention "
-                    f"is {type(block.attn).__name__}, not timm's plain Attention; use a method "
-                    "that prompts with tokens, or a plain ViT"
+                    f"is {type(block.attn).__name__}, not timm's plain Attention",
+                    hint="use a method that prompts with tokens, or a plain ViT",
                 )
 
 
@@ -257,7 +257,7 @@ class FrozenViT(PromptableViT):
         self.vit.requires_grad_(False)
         self.weights = weights
         self._fingerprint: str | None = None
-        # Not a child module: a rounded copy is not a weight of its own.
+        # Not a child module: rounded copies are not weights to save.
         self.__dict__["_rounded"] = None
 
     _rounded: RoundedWeights | None
@@ -278,7 +278,7 @@ class FrozenViT(PromptableViT):
         return self._rounded
 
     def _apply(self, *args: Any, **kwargs: Any) -> FrozenViT:
-        """Weights that move, or change their type, are rounded anew."""
+        """Drop the rounded copies when weights move or change their type."""
         self.__dict__["_rounded"] = None
         applied: FrozenViT = super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         return applied
@@ -305,12 +305,13 @@ def check_promptable(vit: nn.Module, name: str) -> None:
     """Refuse a model that is not a timm VisionTransformer with a class token."""
     if not isinstance(vit, VisionTransformer):
         raise BackboneError(
-            f"{name} is a {type(vit).__name__}, which cannot be prompted here; choose a timm model "
-            "of class VisionTransformer, such as vit_base_patch16_224.augreg_in21k_ft_in1k"
+            f"{name} is a {type(vit).__name__}, which cannot be prompted here",
+            hint="choose a timm model of class VisionTransformer, such as "
+            "vit_base_patch16_224.augreg_in21k_ft_in1k",
         )
     if not vit.has_class_token:
         raise BackboneError(
-            f"{name} has no class token, which prompts and heads read; choose a ViT that has one"
+            f"{name} has no class token, which heads read", hint="choose a ViT that has one"
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class RoundedWeights:
-    """The matrices of a frozen ViT in bfloat16, as autocast would round them; norms stay as is."""
+    """The matrices of a frozen ViT, rounded to bfloat16 as autocast does; norms are unchanged."""
 
     def __init__(self, vit: VisionTransformer) -> None:
         self.blocks = copy.deepcopy(vit.blocks)

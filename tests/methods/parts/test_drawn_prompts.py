@@ -15,17 +15,17 @@ from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import backward, batch, midway
 
 
-def drawn(pictures: int, tasks: int, seed: int, multiple: int = 1) -> tuple[list[int], list[int]]:
-    draws = draw_tasks(pictures, tasks, torch.Generator().manual_seed(seed), multiple)
+def drawn(images: int, tasks: int, seed: int, multiple: int = 1) -> tuple[list[int], list[int]]:
+    draws = draw_tasks(images, tasks, torch.Generator().manual_seed(seed), multiple)
     return draws["old_images"].tolist(), draws["old_tasks"].tolist()
 
 
 def test_every_task_is_equally_likely_for_every_image() -> None:
-    tasks, pictures, rounds = 4, 5, 2000
-    counts = torch.zeros(pictures, tasks)
+    tasks, images, rounds = 4, 5, 2000
+    counts = torch.zeros(images, tasks)
     for seed in range(rounds):
-        current = set(range(pictures))
-        for image, task in zip(*drawn(pictures, tasks, seed), strict=True):
+        current = set(range(images))
+        for image, task in zip(*drawn(images, tasks, seed), strict=True):
             counts[image, task] += 1
             current.remove(image)  # an error if one was told twice
         counts[sorted(current), tasks - 1] += 1
@@ -66,8 +66,8 @@ def test_features_of_old_prompts_take_their_images_places_without_gradient() -> 
     h = torch.arange(10.0).view(5, 2).requires_grad_()
     scale = torch.tensor(100.0, requires_grad=True)
 
-    def under(pictures: Tensor, tasks: Tensor) -> Tensor:
-        return scale * torch.stack([pictures, tasks], dim=1)
+    def under(images: Tensor, tasks: Tensor) -> Tensor:
+        return scale * torch.stack([images, tasks], dim=1)
 
     old = old_features(draws, under)
     assert old is not None

@@ -1,8 +1,8 @@
 """The paper's consistency losses as pure functions.
 
 Symbols follow the paper: ℓ_i are the logits of task i's classifier, τ the temperature, m the
-margin, α the strength. Logits of all old classifiers come as one (B, C_old) tensor with the task
-sizes beside it, so that no loop over tasks or images is needed.
+margin, α the strength. The logits of all old classifiers are one (B, C_old) tensor, passed with the
+task sizes, so that no loop over tasks or images is needed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Smoothing = Literal["adaptive", "edl", "roh"]
 
 @lru_cache(maxsize=64)
 def _columns_by_task(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """(tasks, max(sizes)): the logit column of each class; sum(sizes) marks a place left empty."""
+    """(tasks, max(sizes)): the logit column of each class; sum(sizes) marks an empty place."""
     rows, start = [], 0
     for size in sizes:
         empty = [sum(sizes)] * (max(sizes) - size)
         rows.append([*range(start, start + size), *empty])
         start += size
-    # An evaluation may be the first to ask; training must be able to use the same tensor.
+    # The first call may come from an evaluation; training must be able to use the cached tensor.
     with torch.inference_mode(False):
         return torch.tensor(rows, device=device)
 
@@ -38,7 +38,7 @@ def _as_tensor(sizes: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def split_by_task(logits: Tensor, sizes: Sequence[int]) -> Tensor:
-    """(B, sum(sizes)) to (B, tasks, max(sizes)); places a smaller task lacks hold -inf."""
+    """(B, sum(sizes)) to (B, tasks, max(sizes)); smaller tasks are padded with -inf."""
     if len(set(sizes)) == 1:
         return logits.view(len(logits), len(sizes), -1)
     with_empty = F.pad(logits, (0, 1), value=float("-inf"))
@@ -46,7 +46,7 @@ def split_by_task(logits: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def adaptive_temperature(old_max: Tensor, current_max: Tensor, tau: float, margin: float) -> Tensor:
-    """Eq. 4: τ where an old task answers within `margin` of the current one or above, else 1.
+    """Eq. 4: τ where an old task's largest logit plus `margin` reaches the current one's, else 1.
 
     `old_max` is (B, tasks), the largest logit of each old classifier; `current_max` is (B,).
     """
@@ -71,9 +71,9 @@ def ccl_loss(
     (B, n_t) only set the temperature and get no gradient. The target σ(ℓ_i/τ) is detached, so the
     gradient with respect to ℓ_i is σ(ℓ_i) - σ(ℓ_i/τ): zero where τ = 1.
 
-    `smoothing` replaces that target: "edl" by the even distribution, "roh" by one random class
-    of each task, chosen by `uniforms` (B, tasks) from [0, 1) (the supplement's alternatives; both
-    ignore τ and the margin).
+    `smoothing` replaces that target, with the alternatives in the supplement: "edl" by the uniform
+    distribution, "roh" by one random class per task, chosen by `uniforms` (B, tasks) in [0, 1).
+    Both ignore τ and the margin.
     """
     logits = split_by_task(old_logits, sizes)
     log_p = logits.log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Prompt consistency where every task has a prompt: features under prompts drawn at random."""
+"""Prompt consistency for methods with a prompt per task: features under prompts drawn at random."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cprompt.methods.base import Draws
 def draw_tasks(
     n_images: int, n_tasks: int, rng: torch.Generator, multiple: int
 ) -> dict[str, Tensor]:
-    """Draw i ~ Uni(1, t) for each image (eq. 7); return those that drew an old task, i < t.
+    """Draw i ~ Uni(1, t) per image (eq. 7); return the images that drew an old task, i < t.
 
     `old_images` (n,) are the images that drew an old task and `old_tasks` (n,) those tasks,
-    from 0. n is rounded up to a multiple of `multiple`, or to all images, by repeating the last
-    pair.
+    counted from 0. n is rounded up to a multiple of `multiple`, or to all images, by repeating the
+    last pair.
     """
     drawn = torch.randint(n_tasks, (n_images,), generator=rng)
     old = (drawn < n_tasks - 1).nonzero()[:, 0]
@@ -31,7 +31,7 @@ def draw_tasks(
 def old_features(draws: Draws, under: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
     """f(x, P_i)[0] of the images that drew an old task i, without gradient; None if none did.
 
-    `under(images, tasks)` computes it, given which images of the batch and whose prompts.
+    `under(images, tasks)` computes it for these images of the batch under these tasks' prompts.
     """
     if not len(draws.get("old_images", ())):
         return None
@@ -42,7 +42,7 @@ def old_features(draws: Draws, under: Callable[[Tensor, Tensor], Tensor]) -> Ten
 def with_old(h: Tensor, draws: Draws, old: Tensor | None) -> Tensor:
     """f(x, P_i)[0] of all images (B, D), eq. 6.
 
-    `h` (B, D) are the features under the prompt of the current task: images that drew it reuse
-    them, with their gradient.
+    `h` (B, D) are the features under the current task's prompt. Images that drew the current task
+    reuse them, with their gradient.
     """
     return h if old is None else h.index_copy(0, draws["old_images"], old)

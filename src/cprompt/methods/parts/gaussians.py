@@ -1,11 +1,11 @@
-"""Classes remembered as Gaussians of their features, and heads aligned on samples of them.
+"""Gaussians of each class's features, and heads trained on samples of them.
 
-What SLCA and HiDe-Prompt share: after a task, mean and covariance of each class's features are
-kept instead of its images; then linear heads are trained once more, on features drawn for all
-classes seen, so that heads of different tasks can be compared.
+SLCA and HiDe-Prompt store mean and covariance of each class's features after a task, in place of
+its images. Then linear heads are trained again, on features drawn for all classes seen, so that
+heads of different tasks become comparable. This is called alignment.
 
-With one covariance for all classes no drawing is needed: the head that training on ever more
-features of such Gaussians tends to is linear and known in closed form (`SharedGaussians`).
+If all classes share one covariance, no features need to be drawn: the optimal head is linear and
+known in closed form (`SharedGaussians`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ RIDGE = 1e-4
 
 @dataclass(frozen=True)
 class AlignmentConfig(HeadConfig):
-    """What is kept of a class, and how heads are trained on it; the defaults are SLCA's."""
+    """What is stored per class, and how heads are trained on it; the defaults are SLCA's."""
 
     covariance: Covariance = setting(
-        "full", "kept of each class: the full covariance, or only its diagonal (variance)"
+        "full", "stored per class: the full covariance, or only its diagonal (variance)"
     )
-    samples: int = setting(256, "features drawn of each class in every epoch of alignment")
+    samples: int = setting(256, "features drawn per class in every epoch of alignment")
     align_epochs: int = setting(5, "epochs of alignment after each task but the first")
-    align_lr: float = setting(0.01, "learning rate of alignment, to zero by a cosine")
+    align_lr: float = setting(0.01, "initial learning rate of alignment; a cosine takes it to zero")
     align_weight_decay: float = setting(5e-4, "L2 penalty on the heads during alignment")
-    seed: int = setting(0, "of the features drawn")
+    seed: int = setting(0, "seed of the drawn features")
 
     def __post_init__(self) -> None:
         check(self.samples >= 1, f"samples {self.samples} must be at least 1")
@@ -52,26 +52,26 @@ class AlignmentConfig(HeadConfig):
 
 
 class RunningMoments:
-    """Count, mean and scatter of the features of each class, batch by batch, in one pass.
+    """Count, mean and scatter of the features of each class, added batch by batch in one pass.
 
-    Kept in float64 on the CPU, so that neither the device nor the size of the batches shows in
-    the result. The scatter Σ (x - μ)(x - μ)ᵀ is (n, D, D), or its diagonal (n, D), or "shared":
-    its sum over classes (D, D).
+    Stored in float64 on the CPU, so that the result does not depend on the device or the batch
+    size. The scatter Σ (x - μ)(x - μ)ᵀ is (n, D, D) for "full", its diagonal (n, D) for
+    "variance", and its sum over classes (D, D) for "shared".
     """
 
     def __init__(self, n_classes: int, dim: int, kind: Covariance | Literal["shared"]) -> None:
         self.kind = kind
         self.count = torch.zeros(n_classes, dtype=torch.long)
         self.mean = torch.zeros(n_classes, dim, dtype=torch.float64)
-        of_a_class = (dim,) if kind == "variance" else (dim, dim)
-        shape = of_a_class if kind == "shared" else (n_classes, *of_a_class)
+        per_class = (dim,) if kind == "variance" else (dim, dim)
+        shape = per_class if kind == "shared" else (n_classes, *per_class)
         self.scatter = torch.zeros(shape, dtype=torch.float64)
 
     def add(self, features: Tensor, classes: Tensor) -> None:
-        """Count in features (B, D) of `classes` (B,), numbered from 0 to n - 1.
+        """Add features (B, D) of `classes` (B,), numbered from 0 to n - 1.
 
-        Two sets of n and m features have the scatter S = S₁ + S₂ + nm/(n+m) δδᵀ, with δ the
-        difference of their means (Chan, Golub, LeVeque 1983).
+        Two sets of n and m features together have the scatter S = S₁ + S₂ + nm/(n+m) δδᵀ, where δ
+        is the difference of their means (Chan, Golub, LeVeque 1983).
         """
         features, classes = features.detach().cpu().double(), classes.cpu()
         for c in torch.unique(classes).tolist():
@@ -89,7 +89,7 @@ class RunningMoments:
             self.count[c] += m
 
     def covariance(self) -> Tensor:
-        """The scatter over count - 1; zero where a class has one image or none."""
+        """The scatter divided by count - 1; zero for a class with one image or none."""
         divisor = (self.count - 1).clamp(min=1)
         return self.scatter / divisor.view(-1, *[1] * (self.scatter.dim() - 1))
 
@@ -97,10 +97,10 @@ class RunningMoments:
 class ClassGaussians(nn.Module):
     """Mean (C, D) and covariance (C, D, D), or variance (C, D), of each class's features.
 
-    In float32 a class of a ViT-B (D = 768) takes 2.36 MB with the full covariance, 462 MB for the
-    196 classes of Cars, and 6 KB with variances only. A class with one image has covariance
-    zero, so its samples are its one feature with noise of variance `RIDGE`; a class without
-    images has no samples.
+    For a ViT-B (D = 768) in float32, a class takes 2.36 MB with the full covariance (462 MB for the
+    196 classes of Cars), or 6 KB with variances. A class with one image has covariance zero, so
+    its samples are that image's feature plus noise of variance `RIDGE`. A class without images has
+    no samples.
     """
 
     count: Tensor
@@ -122,21 +122,21 @@ class ClassGaussians(nn.Module):
             setattr(self, name, torch.cat([rows, rows.new_zeros(n_classes, *rows.shape[1:])]))
 
     def moments(self, n_classes: int) -> RunningMoments:
-        """An empty account for the `n_classes` of the latest task."""
+        """Empty moments for the `n_classes` classes of the latest task."""
         return RunningMoments(n_classes, self.dim, self.kind)
 
     def store(self, moments: RunningMoments) -> None:
-        """Keep what was counted as the latest classes' Gaussians."""
+        """Store the moments as the Gaussians of the latest task's classes."""
         n = len(moments.count)
         self.count[-n:] = moments.count.to(self.count)
         self.mean[-n:] = moments.mean.to(self.mean)
         self.covariance[-n:] = moments.covariance().to(self.covariance)
 
     def sampler(self, scale: Tensor | None = None) -> GaussianSampler:
-        """What features are drawn from; `scale` (C,) multiplies each class's mean.
+        """A sampler of features; `scale` (C,) multiplies each class's mean.
 
-        Factors are computed in float64 on the CPU: with fewer images than D a covariance is
-        singular but for the ridge, which float32 may lose.
+        Factors are computed in float64 on the CPU: with fewer images than D, a covariance is
+        invertible only thanks to the ridge, which float32 may round away.
         """
         classes = (self.count > 0).nonzero()[:, 0]
         mean, covariance = self.mean[classes], self.covariance[classes]
@@ -150,10 +150,10 @@ class ClassGaussians(nn.Module):
 
 
 class SharedGaussians(nn.Module):
-    """Mean (C, D) of each class's features, and one scatter (D, D) within classes, of all.
+    """Mean (C, D) of each class's features, and one within-class scatter (D, D) for all classes.
 
-    In float32 a class of a ViT-B (D = 768) takes 3 KB and the scatter 2.36 MB, once. Nothing
-    depends on how classes came in tasks, as long as their features do not.
+    For a ViT-B (D = 768) in float32, a class takes 3 KB and the scatter 2.36 MB. The result does
+    not depend on how classes are split into tasks, unless their features do.
     """
 
     count: Tensor
@@ -173,22 +173,22 @@ class SharedGaussians(nn.Module):
         self.mean = torch.cat([self.mean, self.mean.new_zeros(n_classes, self.dim)])
 
     def moments(self, n_classes: int) -> RunningMoments:
-        """An empty account for the `n_classes` of the latest task."""
+        """Empty moments for the `n_classes` classes of the latest task."""
         return RunningMoments(n_classes, self.dim, "shared")
 
     def store(self, moments: RunningMoments) -> None:
-        """Keep the means as the latest classes', and add the scatter to that of all others."""
+        """Store the means of the latest task's classes, and add their scatter to the total."""
         n = len(moments.count)
         self.count[-n:] = moments.count.to(self.count)
         self.mean[-n:] = moments.mean.to(self.mean)
         self.scatter = (self.scatter.cpu().double() + moments.scatter).to(self.scatter)
 
     def frame(self) -> tuple[Tensor, Tensor]:
-        """m (D,), the middle of all class means, and L (D, D), lower triangular, with LLᵀ = Σ.
+        """m (D,), the mean of all class means, and L (D, D), lower triangular, with LLᵀ = Σ.
 
-        In float64 on the CPU. Σ is the covariance within classes, shrunk towards one that is
-        alike in all directions by as much as the number of images calls for (`shrinkage`).
-        Where no class has two images that differ the spread is unknown, and Σ is I.
+        Both are float64 on the CPU. Σ is the within-class covariance, shrunk towards a multiple of
+        the identity; the fewer images, the more (`shrinkage`). If no class has two different
+        images, the covariance is unknown and Σ is I.
         """
         mean, scatter = self.mean.cpu().double(), self.scatter.cpu().double()
         freedom = int((self.count - 1).clamp(min=0).sum())
@@ -215,11 +215,12 @@ class SharedGaussians(nn.Module):
 
 
 def shrinkage(covariance: Tensor, freedom: int) -> float:
-    """How much of a covariance S (D, D) with so many degrees of freedom n to give up for tr(S)/D I.
+    """The weight of tr(S)/D I in the shrunk covariance (1 - weight) S + weight tr(S)/D I.
 
-    ((1 - 2/D) tr S² + tr² S) / ((n + 1 - 2/D) (tr S² - tr² S / D)), at most 1: what comes nearest
-    to the true covariance where features are Gaussian ("oracle approximating shrinkage", Chen,
-    Wiesel, Eldar, Hero 2010).
+    S is `covariance` (D, D), with n = `freedom` degrees of freedom. The weight is
+    ((1 - 2/D) tr S² + tr² S) / ((n + 1 - 2/D) (tr S² - tr² S / D)), at most 1. For Gaussian
+    features it brings the result closest to the true covariance ("oracle approximating
+    shrinkage", Chen, Wiesel, Eldar, Hero 2010).
     """
     D = len(covariance)
     squares, trace = float(covariance.square().sum()), float(covariance.trace())
@@ -229,12 +230,12 @@ def shrinkage(covariance: Tensor, freedom: int) -> float:
 
 
 class GaussianKeys(nn.Module):
-    """Keys that are not learnt but counted: a class's is the mean of its queries.
+    """Keys that are computed, not trained: the key of a class is the mean of its queries.
 
-    Nearness is the cosine (eq. 11) as it is where queries of a class spread alike in all
-    directions, measured from the middle of all classes: with x·y = xᵀΣ⁻¹y. Plain cosines between
-    the queries of a backbone are all close to 1, and learnt keys of one task know nothing of
-    another's classes; these do.
+    Similarity is the cosine (eq. 11) of queries and keys relative to the mean m of all classes,
+    with the inner product x·y = xᵀΣ⁻¹y of the within-class covariance. Plain cosines between the
+    queries of a backbone are all close to 1. Keys trained on one task do not take the classes of
+    other tasks into account; these keys do.
     """
 
     key_task: Tensor
@@ -249,16 +250,16 @@ class GaussianKeys(nn.Module):
         self.register_buffer("centre", torch.zeros(dim))
 
     def open(self, task: int, n_classes: int, rng: torch.Generator | None = None) -> None:
-        """Make room for the keys of a new task; until they are stored, nothing is near them.
+        """Add keys of a new task, all zero until `store`.
 
-        Nothing is drawn from `rng`; keys that are trained start from it.
+        `rng` is unused; it is there because trained keys are initialised from it.
         """
         self.queries.open(n_classes)
         self.key_task = torch.cat([self.key_task, torch.full((n_classes,), task).to(self.key_task)])
         self.rows = torch.cat([self.rows, self.rows.new_zeros(n_classes, self.queries.dim)])
 
     def store(self, moments: RunningMoments) -> None:
-        """Keep the latest classes' queries, and work out all keys anew."""
+        """Store the queries of the latest task's classes and recompute all keys."""
         self.queries.store(moments)
         centre, root = self.queries.frame()
         apart = self.queries.mean.cpu().double() - centre
@@ -274,7 +275,7 @@ class GaussianKeys(nn.Module):
         return self.key_task[((query - self.centre) @ self.rows.T).argmax(-1)]
 
     def similarity(self, query: Tensor) -> Tensor:
-        """The cosines (B, C) with all keys; `choose`, which costs less, goes by the same order."""
+        """The cosines (B, C) with all keys; `choose` uses the same order at less cost."""
         _, root = self.queries.frame()
         away = query - self.centre
         straight = torch.linalg.solve_triangular(root, away.cpu().double().T, upper=False)
@@ -284,7 +285,7 @@ class GaussianKeys(nn.Module):
 
 @dataclass(frozen=True)
 class GaussianSampler:
-    """Gaussians ready to be drawn from.
+    """Draws features from Gaussians.
 
     `classes` (K,), `mean` (K, D), and `factor`: lower triangles L with LLᵀ the covariance
     (K, D, D), or standard deviations (K, D).
@@ -295,7 +296,7 @@ class GaussianSampler:
     factor: Tensor
 
     def draw(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """`n` features of every class, class after class: (K·n, D) and their classes (K·n,)."""
+        """`n` features per class, class by class: (K·n, D) and their classes (K·n,)."""
         K, D = self.mean.shape
         noise = torch.randn(K, n, D, generator=rng).to(self.mean)
         full = self.factor.dim() == 3
@@ -314,9 +315,9 @@ def align(
 ) -> tuple[Tensor, Tensor]:
     """Train one linear head over all classes on drawn features: new weight (C, D) and bias (C,).
 
-    Every epoch draws `samples` features of each class, shuffles them and takes steps of `samples`
-    features, one step a class. `loss(logits, classes)` is minimised by SGD with momentum 0.9 and
-    a learning rate that follows a cosine to zero, epoch by epoch.
+    Every epoch draws `samples` features per class, shuffles them and takes as many steps as there
+    are classes, each on `samples` features. `loss(logits, classes)` is minimised by SGD with
+    momentum 0.9 and a learning rate that follows a cosine to zero, epoch by epoch.
     """
     weight, bias = (nn.Parameter(t.detach().clone()) for t in (weight, bias))
     optimizer = torch.optim.SGD(
@@ -341,7 +342,7 @@ def task_of_class(sizes: Sequence[int]) -> Tensor:
 
 
 def replace_rows(rows: GrowingRows, values: Tensor) -> None:
-    """Give every row a new value, the frozen ones too, as alignment does with old heads."""
+    """Replace the values of all rows, frozen ones included, as alignment does with old heads."""
     n = len(rows.frozen)
     rows.frozen = values[:n].clone()
     if rows.current is not None:

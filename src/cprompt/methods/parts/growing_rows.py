@@ -1,4 +1,4 @@
-"""Rows that are learnt task by task: the one mechanism behind heads, keys and prompts."""
+"""Rows that grow task by task: the mechanism behind heads, keys and prompts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class GrowingRows(nn.Module):
     """Rows of one shape: those of earlier tasks frozen, those of the current task trainable.
 
     `frozen` is a buffer (n_old, *shape); `current` is a parameter (n_new, *shape) while a task is
-    open and None between tasks. Old rows are no parameter, so neither a gradient nor weight decay
-    can reach them.
+    open and None between tasks. Old rows are not parameters, so neither gradients nor weight decay
+    can change them.
     """
 
     frozen: Tensor
@@ -36,5 +36,5 @@ class GrowingRows(nn.Module):
         self.current = None
 
     def all(self) -> Tensor:
-        """Every row (n_old + n_new, *shape), old ones without gradient."""
+        """All rows (n_old + n_new, *shape); old rows have no gradient."""
         return self.frozen if self.current is None else torch.cat([self.frozen, self.current])

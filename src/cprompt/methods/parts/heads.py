@@ -1,4 +1,4 @@
-"""Linear classifiers that grow with the classes, and how the paper makes them consistent."""
+"""Linear heads that grow with the classes, and the paper's consistency losses on them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeadConfig:
 
 
 class TaskHeads(nn.Module):
-    """One linear head a task, D to n_t, kept as one matrix so that all old heads are one matmul."""
+    """One linear head per task, D to n_t; stored as one matrix, so all old heads are one matmul."""
 
     def __init__(self, dim: int, init: HeadInit = "kaiming") -> None:
         super().__init__()
@@ -69,13 +69,14 @@ def new_head(
 ) -> tuple[Tensor, Tensor]:
     """Initial weight (n, D) and bias (n,).
 
-    A head learns to tell its own classes apart; what it says of others stays much as it began. So
-    where it begins counts when heads of several tasks compete, the more the longer features are.
+    A head is trained on its own classes only, so its logits for images of other classes stay close
+    to their initial values. The initialisation therefore matters when heads of several tasks
+    compete, and matters more the larger the norm of the features is.
 
     - kaiming: U(±√(3/D)), Kaiming's rule with gain 1.
-    - linear: U(±1/√D), the bias too, as `nn.Linear` begins.
-    - normal: N(0, 0.02²), as timm's heads begin.
-    - zero.
+    - linear: U(±1/√D) for weight and bias, as in `nn.Linear`.
+    - normal: N(0, 0.02²), as in timm's heads.
+    - zero: all zeros.
     """
     weight, bias = torch.empty(n_classes, dim), torch.zeros(n_classes)
     if init == "normal":
@@ -89,16 +90,16 @@ def new_head(
 
 @dataclass(frozen=True)
 class ConsistencyConfig(HeadConfig):
-    """The paper's two kinds of consistency, for any method with a prompt and a head a task."""
+    """The paper's two kinds of consistency, for any method with prompts and a head per task."""
 
     ccl: bool = setting(True, "classifier consistency: expose the prompt to all old heads")
     tau: float = setting(1.15, "temperature τ1 of the smooth regularisation")
-    margin: float = setting(0.1, "margin m under which an old head counts as too confident")
+    margin: float = setting(0.1, "margin m within which an old head counts as too confident")
     alpha: float = setting(1.0, "strength α of classifier consistency")
     smoothing: Smoothing = setting("adaptive", "target of CCL: adaptive, or the edl/roh variants")
     pcl: bool = setting(True, "prompt consistency: train the head under randomly drawn prompts")
     aux_loss: bool = setting(True, "with pcl: also train the current prompt by its own loss")
-    aux_head: bool = setting(True, "with pcl: that loss uses a head of its own, else the task's")
+    aux_head: bool = setting(True, "with pcl: that loss uses its own head, not the task's")
 
     def __post_init__(self) -> None:
         check(self.tau >= 1, f"tau {self.tau} must be at least 1; below 1 it would sharpen")
@@ -107,10 +108,10 @@ class ConsistencyConfig(HeadConfig):
 
 
 class ConsistentHeads(TaskHeads):
-    """Task heads with classifier and prompt consistency, as far as the settings switch them on.
+    """Task heads with classifier and prompt consistency, each if the settings turn it on.
 
-    While a task is open there may be an auxiliary head beside its own; it is made anew for every
-    task and dropped when the task is closed.
+    With prompt consistency, a task has an auxiliary head besides its own while it is open. It is
+    new for every task and dropped when the task is closed.
     """
 
     aux_weight: nn.Parameter | None
@@ -122,7 +123,7 @@ class ConsistentHeads(TaskHeads):
         self._drop_aux_head()
 
     def open(self, n_classes: int, rng: torch.Generator) -> None:
-        """Add the head of a new task and, where used, its auxiliary head."""
+        """Add the head of a new task and, if used, its auxiliary head."""
         super().open(n_classes, rng)
         if self.config.pcl and self.config.aux_loss and self.config.aux_head:
             weight, bias = new_head(n_classes, self.dim, rng, self.init)
@@ -130,12 +131,12 @@ class ConsistentHeads(TaskHeads):
             self.aux_bias = nn.Parameter(bias.to(self.bias.frozen))
 
     def close(self) -> None:
-        """Freeze the task's head; the auxiliary one has done its work."""
+        """Freeze the task's head and drop the auxiliary one."""
         super().close()
         self._drop_aux_head()
 
     def draw(self, n_images: int, rng: torch.Generator) -> dict[str, Tensor]:
-        """What `losses` needs at random: `classes` (B, old tasks) uniform, for CCL with roh."""
+        """The random numbers of `losses`: for CCL with roh, `classes` (B, old tasks) in [0, 1)."""
         old_tasks = len(self.sizes) - 1
         if not (self.config.ccl and self.config.smoothing == "roh" and old_tasks):
             return {}
@@ -146,9 +147,9 @@ class ConsistentHeads(TaskHeads):
     ) -> dict[str, Tensor]:
         """`ce` (eq. 8), `aux` (eq. 9) and `ccl` (eqs. 3 to 5) of one batch.
 
-        `features` (B, D) are h, under the prompt being trained; `under_drawn_prompts` (B, D) the
-        same under prompts drawn at random (eqs. 6 and 7), read with pcl only. `local` (B,) counts
-        classes from the task's first. CCL's gradient reaches `features` only.
+        `features` (B, D) are h, under the prompt being trained. `under_drawn_prompts` (B, D) are
+        the features under prompts drawn at random (eqs. 6 and 7), used with pcl only. `local` (B,)
+        are classes counted from the task's first. CCL's gradient reaches `features` only.
         """
         config = self.config
         losses: dict[str, Tensor] = {}

@@ -14,9 +14,9 @@ KeysPer = Literal["class", "task"]
 
 
 class PromptKeys(nn.Module):
-    """One key a class (the paper's multi-key mechanism) or one key a task.
+    """One key per class (the paper's multi-key mechanism) or one key per task.
 
-    The table `key_task` says which task each key leads to; nothing assumes tasks of equal size.
+    `key_task` is the task of each key; tasks may differ in size.
     """
 
     key_task: Tensor
@@ -28,7 +28,7 @@ class PromptKeys(nn.Module):
         self.register_buffer("key_task", torch.empty(0, dtype=torch.long))
 
     def open(self, task: int, n_classes: int, rng: torch.Generator) -> None:
-        """Allocate the keys of a new task, orthonormal to each other and to the old ones."""
+        """Add the keys of a new task, orthonormal to each other and to the old ones."""
         count = n_classes if self.per == "class" else 1
         self.rows.open(orthonormal_rows(count, self.rows.frozen, rng))
         self.key_task = torch.cat([self.key_task, torch.full((count,), task).to(self.key_task)])
@@ -44,8 +44,8 @@ class PromptKeys(nn.Module):
     def loss(self, query: Tensor, targets: Tensor) -> Tensor:
         """Eq. 12: cross-entropy over the similarities to all keys seen, without temperature.
 
-        `targets` (B,) are arrival positions of classes; with one key a task, the current task's
-        key is everybody's target.
+        `targets` (B,) are arrival positions of classes. With one key per task, the target of every
+        image is the current task's key.
         """
         similarity = self.similarity(query)
         if self.per == "task":
@@ -58,7 +58,7 @@ class PromptKeys(nn.Module):
 
 
 def orthonormal_rows(count: int, existing: Tensor, rng: torch.Generator) -> Tensor:
-    """`count` unit rows, orthogonal to each other and to `existing` (n, D) while D allows it."""
+    """`count` unit rows, orthogonal to each other and to `existing` (n, D) if D is large enough."""
     dim = existing.shape[1]
     fresh = torch.randn(count, dim, generator=rng, dtype=torch.float64)
     if len(existing) + count <= dim and len(existing):

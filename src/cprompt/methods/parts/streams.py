@@ -1,4 +1,4 @@
-"""Independent work at the same time, where the device can."""
+"""Independent work on parallel CUDA streams."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def run_on_streams(work: Callable[[], T], *others: Callable[[], T]) -> Sequence[T]:
-    """The results of all calls, none of which may need another's.
+    """Run independent calls and return their results in order.
 
-    While a CUDA graph is being recorded, each goes to a stream of its own, so that small kernels
-    of one fill the gaps that another leaves; anywhere else they run one after the other.
+    While a CUDA graph is being captured, each call runs on its own stream, so that small kernels
+    of one fill the gaps of another. Otherwise the calls run one after the other.
     """
-    recording = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
-    if not recording:
+    capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+    if not capturing:
         return [call() for call in (work, *others)]
     main = torch.cuda.current_stream()
     streams = [torch.cuda.Stream() for _ in others]  # type: ignore[no-untyped-call]

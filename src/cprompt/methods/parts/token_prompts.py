@@ -1,4 +1,4 @@
-"""Prompts of several token segments, each joining the sequence before a block of its own."""
+"""Prompts of several token segments; each segment joins the sequence before one block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SegmentsConfig:
 
 
 def place(config: SegmentsConfig, backbone: FrozenViT) -> tuple[int, ...]:
-    """The blocks of the segments on this backbone: 0 and 5 of 12 unless told otherwise."""
+    """The blocks of the segments on this backbone; by default the first and the middle one."""
     layers = config.layers or (0, max(backbone.depth // 2 - 1, 1))
     for layer in layers:
         check(

@@ -21,30 +21,30 @@ def benchmarks() -> list[str]:
 def benchmark_recipe(name: str) -> dict[str, Any]:
     """The recipe of a benchmark, as plain values, with a `summary`."""
     if name not in benchmarks():
-        raise ConfigError(f"no benchmark {name!r}{suggest(name, benchmarks())}")
+        raise ConfigError(f"no benchmark {name!r}", hint=suggest(name, benchmarks()))
     return read_recipe("benchmarks", name)
 
 
 def flavours(method: str) -> list[str]:
-    """Named sets of a method's settings, the default one first; [] where there is only one."""
+    """Named sets of a method's settings, the default one first; [] if there is only one set."""
     recipe = _recipe_of(method)
     names = recipe.get("flavours", {})
     return sorted(names, key=lambda name: name != recipe.get("default_flavour"))
 
 
 def method_recipe(method: str, flavour: str | None = None) -> tuple[str | None, dict[str, Any]]:
-    """The flavour's name and the method's recipe, `benchmarks` holding what differs on each.
+    """The flavour's name and its recipe; `benchmarks` in it holds the settings per benchmark.
 
     Without `flavour` it is the method's default one; (None, {}) for a method without a recipe.
     """
-    from cprompt.methods.registry import method_class  # so that names alone cost nothing
+    from cprompt.methods.registry import method_class  # here, so that listing names is fast
 
     method_class(method)
     known = flavours(method)
     if flavour is not None and flavour not in known:
         raise ConfigError(
-            f"{method} has no flavour {flavour!r}; "
-            + (f"it has {', '.join(known)}" if known else "it has only one set of settings")
+            f"{method} has no flavour {flavour!r}",
+            hint=f"it has {', '.join(known)}" if known else "it has only one set of settings",
         )
     recipe = _recipe_of(method)
     if not known:
@@ -54,7 +54,7 @@ def method_recipe(method: str, flavour: str | None = None) -> tuple[str | None, 
 
 
 def _recipe_of(method: str) -> dict[str, Any]:
-    """A method's recipe, or that of another method if it says `same_as`; {} if it has none."""
+    """A method's recipe, or the one that it names in `same_as`; {} if there is none."""
     if method not in recipe_names("methods"):
         return {}
     recipe = read_recipe("methods", method)
@@ -68,12 +68,12 @@ def recipe_names(kind: str) -> list[str]:
 
 
 def is_table_file(name: str) -> bool:
-    """Whether a table's name is the path of a YAML file, not the name of one of the paper's."""
+    """Whether a table's name is the path of a YAML file, not one of the paper's tables."""
     return name.endswith((".yaml", ".yml"))
 
 
 def read_recipe(kind: str, name: str) -> dict[str, Any]:
-    """One of the YAML files that come with the package; the caller may change what it gets."""
+    """The content of one of the package's YAML files, as a copy that the caller may change."""
     return deepcopy(_parsed(kind, name))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class EmbeddedBackbone:
-    """Weights that we trained, with what is needed to build and feed the model."""
+    """Weights trained for this package, and what is needed to build the model and feed it."""
 
     name: str
     path: Path

@@ -1,0 +1,127 @@
+"""The interface of a method: the order of its steps, its settings, and rebuilding it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cprompt.errors import ConfigError
+from cprompt.methods.base import Method, create_method, rebuild, register
+from cprompt.methods.registry import MethodRegistry
+from cprompt.vit.promptable import Embedded, FrozenViT
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Nothing to set."""
+
+
+class Steps(Method):
+    """Writes down its steps; answers with the task, or 9 without one."""
+
+    uses_query = True
+    selects_task = True
+
+    def __init__(self, backbone: FrozenViT) -> None:
+        super().__init__(backbone, NoSettings())
+        self.taken: list[str] = []
+
+    def query(self, embedded: Embedded) -> Tensor:
+        self.taken.append("query")
+        return torch.full((len(embedded), 2), 5.0)
+
+    def choose(self, query: Tensor) -> Tensor:
+        self.taken.append("choose")
+        return query[:, 0].long()
+
+    def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
+        self.taken.append("feature")
+        return torch.full((len(embedded), 1), 9.0) if task is None else task[:, None].float()
+
+    def answer(self, feature: Tensor) -> Tensor:
+        self.taken.append("answer")
+        return feature
+
+
+def images() -> Tensor:
+    return torch.zeros(3, 3, 48, 48)
+
+
+@pytest.mark.parametrize(
+    ("flags", "given", "taken", "answer"),
+    [
+        ({}, (), ["query", "choose", "feature", "answer"], 5),
+        ({}, ("query",), ["choose", "feature", "answer"], 4),
+        ({}, ("task",), ["feature", "answer"], 7),
+        ({"selects_task": False}, (), ["query", "feature", "answer"], 9),
+        ({"selects_task": False, "uses_query": False}, (), ["feature", "answer"], 9),
+    ],
+)
+def test_respond_takes_only_the_steps_it_needs(
+    flags: dict[str, bool],
+    given: tuple[str, ...],
+    taken: list[str],
+    answer: int,
+    backbone: FrozenViT,
+) -> None:
+    method = type("Own", (Steps,), flags)(backbone)
+    values = {"query": torch.full((3, 2), 4.0), "task": torch.full((3,), 7)}
+    response = method.respond(images(), **{name: values[name] for name in given})
+    assert method.taken == taken
+    assert response.logits.tolist() == [[answer]] * 3
+    assert (response.task is None) == (not method.selects_task)
+
+
+def test_what_a_method_lacks_is_an_error_that_names_it(backbone: FrozenViT) -> None:
+    bare = Method(backbone, NoSettings())
+    for ask in (bare.ask, bare.respond):
+        with pytest.raises(TypeError, match="Method"):
+            ask(images())
+
+
+def test_counts_of_tasks_and_classes(backbone: FrozenViT, rng: torch.Generator) -> None:
+    method = Method(backbone, NoSettings())
+    assert (method.n_tasks, method.n_classes, method.known) == (0, 0, 0)
+    for size in (3, 1, 2):
+        method.begin_task(size, rng)
+    assert (method.n_tasks, method.n_classes, method.known) == (3, 6, 4)
+
+
+def test_the_backbone_is_not_part_of_what_was_learnt(backbone: FrozenViT) -> None:
+    method = create_method("finetune", backbone, {"length": 2})
+    assert set(method.state_dict()) == {"prompt", "weight", "bias"}
+    assert method.backbone is backbone
+
+
+def test_settings_must_be_a_dataclass(own_methods: MethodRegistry) -> None:
+    with pytest.raises(ConfigError, match=r"int.*'guess'"):
+        register("guess", int)(Steps)
+    assert "guess" not in own_methods
+
+
+@pytest.mark.parametrize("open_", [False, True])
+def test_a_rebuilt_method_has_the_saved_values(
+    open_: bool, backbone: FrozenViT, rng: torch.Generator
+) -> None:
+    settings: dict[str, Any] = {"length": 2}
+    method = create_method("cprompt", backbone, settings)
+    for task, size in enumerate((2, 3)):
+        method.begin_task(size, rng)
+        with torch.no_grad():
+            for parameter in method.parameters():
+                parameter.normal_(generator=rng)
+        if task == 0 or not open_:
+            method.close_task()
+    fresh = create_method("cprompt", backbone, settings)
+    rebuild(fresh, (2, 3), method.state_dict(), open_=open_)
+    assert fresh.task_sizes == [2, 3]
+    mine, theirs = fresh.state_dict(), method.state_dict()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    trainable = [name for name, _ in fresh.named_parameters()]
+    assert trainable == [name for name, _ in method.named_parameters()]
+    assert bool(trainable) is open_

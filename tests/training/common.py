@@ -1,0 +1,55 @@
+"""A method whose steps can be worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cprompt.methods.base import Draws, Method
+from cprompt.training.optimizer import make_optimizer
+from cprompt.training.step import Stepper
+from cprompt.vit.promptable import Embedded, Precision
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+class Toy(Method):
+    """Two tensors, `a` learnt at a tenth of the rate; what the loss is can be written down."""
+
+    name = "toy"
+
+    def __init__(self) -> None:
+        super().__init__(None, None)  # type: ignore[arg-type]
+        self.a = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+        self.b = nn.Parameter(torch.tensor([[0.5, 3.0, -1.0]], dtype=torch.float64))
+
+    def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
+        return Embedded(images, precision)
+
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+        return {
+            "square": (embedded.tokens.sum() * self.a.square()).sum(),
+            "cross": targets.sum() * self.a.sum() * self.b.sum(),
+            "line": (draws["slopes"] * self.b).sum(),
+        }
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": [self.a], "lr_scale": 0.1}, {"params": [self.b]}]
+
+
+def step_inputs(step: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    rng = torch.Generator().manual_seed(step)
+    images = torch.rand(2, 3, generator=rng, dtype=torch.float64)
+    slopes = torch.randn(1, 3, generator=rng, dtype=torch.float64)
+    return images, torch.tensor([1, step % 3]), {"slopes": slopes}
+
+
+OPTIONS: dict[str, float] = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
+
+
+def toy_stepper(kind: type[Stepper]) -> tuple[Toy, Stepper]:
+    method = Toy()
+    optimizer = make_optimizer(method.parameter_groups(), "sgd", CPU, **OPTIONS)
+    return method, kind(method, optimizer, 0.5)

@@ -1,0 +1,83 @@
+"""One block against attention written out head by head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cprompt.vit.blocks import is_plain, per_image, run_block, settled
+from cprompt.vit.promptable import FrozenViT, Prompts
+from tests.vit.common import close, images, small
+
+
+def naive_attention(attn: Any, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """One image (N, D), head by head, with softmax written out."""
+    dim = x.shape[1]
+    width = dim // attn.num_heads
+    q, k, v = (attn.qkv.weight @ x.T + attn.qkv.bias[:, None]).T.split(dim, dim=1)
+    k, v = torch.cat([key, k]), torch.cat([value, v])
+    heads = []
+    for h in range(attn.num_heads):
+        part = slice(h * width, (h + 1) * width)
+        scores = q[:, part] @ k[:, part].T / width**0.5
+        weights = scores.exp() / scores.exp().sum(1, keepdim=True)
+        heads.append(weights @ v[:, part])
+    projected: Tensor = torch.cat(heads, 1) @ attn.proj.weight.T + attn.proj.bias
+    return projected
+
+
+def naive_block(block: Any, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    x = x + naive_attention(block.attn, block.norm1(x), key, value)
+    after: Tensor = x + block.mlp(block.norm2(x))
+    return after
+
+
+def test_a_prefix_enters_the_keys_and_values_of_its_block_only(backbone: FrozenViT) -> None:
+    key, value = torch.randn(3, 64), torch.randn(3, 64)
+    x = images(1)
+    seq = backbone.embed(x).tokens[0]
+    for layer, block in enumerate(backbone.vit.blocks):
+        none = torch.empty(0, 64)
+        prefix = (key, value) if layer == 1 else (none, none)
+        seq = naive_block(block, seq, *prefix)
+    tokens = backbone.encode(backbone.embed(x), Prompts(prefixes={1: (key, value)}))
+    assert tokens.shape == (1, 10, 64)
+    torch.testing.assert_close(tokens[0], seq, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["plain", "registers", "layer scale", "no bias"])
+def test_a_block_is_timm_s_and_leaves_its_last_addition_pending(kind: str) -> None:
+    block: Any = small(kind).blocks[0]
+    x, before = (torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(s)) for s in (1, 2))
+    with torch.no_grad():
+        stream, pending = run_block(block, x, before)
+        torch.testing.assert_close(settled(stream, pending), block(x + before))
+        assert not torch.allclose(stream, block(x + before))
+
+
+@pytest.mark.parametrize("kind", ["plain", "norms of queries and keys", "no bias"])
+@pytest.mark.parametrize("asking", [1, 3])
+def test_fewer_queries_give_the_first_tokens_of_all(kind: str, asking: int) -> None:
+    block: Any = small(kind).blocks[0]
+    rng = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 6, 32, generator=rng)
+    prefix = (torch.randn(4, 32, generator=rng), torch.randn(2, 4, 32, generator=rng))
+    whole = settled(*run_block(block, x, None, prefix))
+    few = settled(*run_block(block, x, None, prefix, asking))
+    assert few.shape == (2, asking, 32)
+    close(few, whole[:, :asking])
+
+
+def test_a_shared_prompt_is_given_to_every_image() -> None:
+    prompt = torch.arange(6.0).view(2, 3)
+    assert torch.equal(per_image(prompt, 4), torch.stack([prompt] * 4))
+    own = torch.randn(4, 2, 3)
+    assert torch.equal(per_image(own, 4), own)
+
+
+def test_only_timm_s_plain_blocks_are_computed_here() -> None:
+    assert is_plain(small("plain").blocks[0])
+    assert not is_plain(small("blocks of another kind").blocks[0])
