@@ -22,7 +22,7 @@ from tests.serve.live import running
 
 pytestmark = pytest.mark.xdist_group("random requests")  # what is built once serves all
 
-EXAMPLES = 10  # per operation
+EXAMPLES = 5  # per operation
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
