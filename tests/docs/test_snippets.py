@@ -337,13 +337,7 @@ def follow(text: str, session: Session, folder: Path) -> None:
         session.do(block)
 
 
-def _together(page: str) -> Any:
-    """Pages whose slow imports other tests need too, each with those on one worker."""
-    group = {"docs/export.md": "onnx"}.get(page)
-    return pytest.param(page, marks=pytest.mark.xdist_group(group)) if group else page
-
-
-@pytest.mark.parametrize("page", [_together(page) for page in PAGES])
+@pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_says_works(page: str, session: Session, tmp_path: Path) -> None:
     text = (ROOT / page).read_text("utf-8")
     follow(text, session, tmp_path)

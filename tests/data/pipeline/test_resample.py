@@ -21,8 +21,6 @@ from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.views import DRAWS, Preparation, ViewChain, Views, apply_views, build
 
-pytestmark = pytest.mark.xdist_group("kernel")  # what is built once serves all
-
 ImageArray = NDArray[np.uint8]
 
 SIZES = [(7, 5), (5, 13), (1, 1), (6, 2)]

@@ -17,8 +17,6 @@ from cprompt.report.runs import RecordedRun
 from tests.report.page.records import NASTY, Page
 from tests.report.records import MakeRun, learnt_at_once
 
-pytestmark = pytest.mark.xdist_group("report")  # what is built once serves all
-
 FIGURES = ("accuracy", "matrix", "forgetting", "prompts", "classes", "losses", "cost")
 TABLES = ("summary", "tasks", "classes", "cost", "runs")
 
