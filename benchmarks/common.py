@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import timm
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -71,7 +71,7 @@ def hardware(device: torch.device) -> Hardware:
         python=platform.python_version(),
         torch=torch.__version__,
         cuda=torch.version.cuda if on_cuda else None,
-        timm=timm.__version__,
+        timm=version("timm"),
         cprompt=cprompt.__version__,
     )
 

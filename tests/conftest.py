@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
-from cprompt.methods.registry import METHODS, MethodRegistry
-from cprompt.research.config import resolve
-from cprompt.research.evaluation import TaskCounts
-from cprompt.research.record import Record
-from cprompt.research.stream import TaskStream
-from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import FrozenViT
-from tests.registered import forgotten_afterwards
+# Fixtures import what they need: the process that hands tests to workers reads this file too, and
+# no worker starts before it has.
+if TYPE_CHECKING:
+    import torch
+
+    from cprompt.methods.registry import MethodRegistry
+    from cprompt.research.record import Record
+    from cprompt.vit.promptable import FrozenViT
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,21 +26,36 @@ def _no_users_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Files are written as always, but no test waits until they would survive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def backbone() -> FrozenViT:
     """timm's test ViT at 48 pixels (9 patches), six blocks, dimension 64, random weights."""
+    from cprompt.vit.loading import load_backbone
+
     return load_backbone("test_vit", weights="random:0", image_size=48)
 
 
 @pytest.fixture
 def own_methods() -> Iterator[MethodRegistry]:
     """The registry of methods, to which a test may add its own; they are gone afterwards."""
+    from cprompt.methods.registry import METHODS
+    from tests.registered import forgotten_afterwards
+
     with forgotten_afterwards():
         yield METHODS
 
 
 @pytest.fixture
 def rng() -> torch.Generator:
+    import torch
+
     return torch.Generator().manual_seed(0)
 
 
@@ -69,6 +84,11 @@ def hand_record() -> Record:
 
     Right after each task, with the prompt selected: 8; 7 and 4; 5, 3 and 1.
     """
+    from cprompt.research.config import resolve
+    from cprompt.research.evaluation import TaskCounts
+    from cprompt.research.record import Record
+    from cprompt.research.stream import TaskStream
+
     return Record(
         config=resolve("shapes").public(),
         stream=TaskStream(order=(3, 1, 4, 0, 2), sizes=(2, 1, 2)),

@@ -35,10 +35,10 @@ def learnt(backbone: FrozenViT, tasks: int) -> CPrompt:
     return midway(CPrompt, backbone, SIZES[:tasks], {"length": 3, "margin": MARGIN}, scale=0.2)
 
 
-def drawn_tasks(method: CPrompt, pictures: int, seed: int) -> list[int]:
+def drawn_tasks(method: CPrompt, images: int, seed: int) -> list[int]:
     """The task whose prompt each image draws in a step with that seed."""
     rng = torch.Generator().manual_seed(seed)
-    return torch.randint(method.n_tasks, (pictures,), generator=rng).tolist()
+    return torch.randint(method.n_tasks, (images,), generator=rng).tolist()
 
 
 def released_copy(method: CPrompt) -> ReleasedCPrompt:
@@ -179,7 +179,8 @@ def test_the_work_counted_is_the_work_done(backbone: FrozenViT) -> None:
 
 def test_work_of_the_paper_s_model_is_what_its_layers_add_up_to() -> None:
     """ViT-B/16, 224 px, 50 tokens before blocks 0 and 5: multiply-adds by hand, two FLOP each."""
-    vit = timm.create_model("vit_base_patch16_224", num_classes=0)
+    with torch.device("meta"):  # shapes without numbers
+        vit = timm.create_model("vit_base_patch16_224", num_classes=0)
     work = count_work(vit, (0, 5), 50)
     d, embedding = 768, 196 * 768 * 768
     first, then = (12 * n * d**2 + 2 * n**2 * d for n in (247, 297))

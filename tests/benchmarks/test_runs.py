@@ -157,9 +157,9 @@ def test_other_answers_than_from_scratch_are_a_failure(
 
     monkeypatch.setattr(Evaluator, "evaluate", third_call_differs)
     with pytest.raises(SystemExit, match="other answers"):
-        evaluate.main(STREAMS)
-    streams = read_json(results / "evaluate.json")["streams"]
-    assert [stream["rows_that_differ"] for stream in streams] == [1, 0]
+        evaluate.main(STREAMS[:-1])  # one stream is enough
+    (stream,) = read_json(results / "evaluate.json")["streams"]
+    assert stream["rows_that_differ"] == 1
     assert "NO" in capsys.readouterr().out
 
 

@@ -24,8 +24,6 @@ from cprompt.vit.loading import load_backbone
 from tests.cli.common import Main
 from tests.cli.common import ok as invoke
 
-pytestmark = pytest.mark.xdist_group("demo")  # what is built once serves all
-
 TINY: dict[str, Any] = {
     "backbone.name": "test_vit",
     "backbone.weights": "random:0",

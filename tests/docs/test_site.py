@@ -13,8 +13,6 @@ from mkdocs.config import load_config
 
 import cprompt
 
-pytestmark = pytest.mark.xdist_group("site")  # what is built once serves all
-
 ROOT = Path(__file__).parents[2]
 
 

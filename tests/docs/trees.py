@@ -5,15 +5,22 @@ from __future__ import annotations
 import io
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import torch
 from PIL import Image
 from scipy.io import savemat
 
 from cprompt import ContinualClassifier
 from cprompt.data.datasets.cifar100 import FINE_LABELS
+from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 from tests.data.datasets.test_stanford_cars import BOX, cell, structs
 from tests.serve.live import make_model
 
@@ -90,19 +97,30 @@ def archive(path: Path) -> None:
                 file.writestr(f"{name}/{i}.jpg", jpeg(1000 * label + i))
 
 
-def small_model(folder: Path) -> None:
-    """In place of a model: one that answers with a single pass, so that its graph is small."""
+def two_blocks(*_: Any) -> FrozenViT:
+    """timm's test ViT without its last four blocks, since tracing takes its time for each."""
+    backbone = load_backbone("test_vit", weights="random:0", image_size=48)
+    backbone.vit.blocks = backbone.vit.blocks[:2]
+    return backbone
+
+
+@contextmanager
+def small_export(folder: Path) -> Iterator[None]:
+    """In place of a model: one of two blocks that answers with a single pass; its graph is small.
+
+    The graph is not optimised.
+    """
     shutil.rmtree(folder, ignore_errors=True)
-    classifier = ContinualClassifier(
-        "test_vit",
-        "finetune",
-        weights="random:0",
-        image_size=48,
-        training={"epochs": 1},
-        device="cpu",
-    )
-    classifier.learn([Image.open(io.BytesIO(jpeg(i))) for i in range(8)], ["red", "blue"] * 4)
-    classifier.save(folder)
+    with (
+        patch("cprompt.classifier.classifier.load_backbone", two_blocks),
+        patch("torch.onnx.export", partial(torch.onnx.export, optimize=False)),
+    ):
+        classifier = ContinualClassifier(
+            "test_vit", "finetune", weights="random:0", training={"epochs": 1}, device="cpu"
+        )
+        classifier.learn([Image.open(io.BytesIO(jpeg(i))) for i in range(8)], ["red", "blue"] * 4)
+        classifier.save(folder)
+        yield
 
 
 PLACES: dict[str, Callable[[Path], None]] = {

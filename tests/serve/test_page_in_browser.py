@@ -17,8 +17,6 @@ from selenium.webdriver.support.wait import WebDriverWait
 from tests.serve.common import BLUE, GREEN, RED, TOKEN, photo, zipped
 from tests.serve.live import running
 
-pytestmark = pytest.mark.xdist_group("browser")  # what is built once serves all
-
 SECONDS = 20
 
 

@@ -20,9 +20,7 @@ from tests.serve.common import BLUE, RED, image
 from tests.serve.fake import FakeClassifier
 from tests.serve.live import running
 
-pytestmark = pytest.mark.xdist_group("random requests")  # what is built once serves all
-
-EXAMPLES = 10  # per operation
+EXAMPLES = 5  # per operation
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -34,8 +34,6 @@ from tests.serve.common import (
 )
 from tests.serve.live import make_model, running
 
-pytestmark = pytest.mark.xdist_group("service")  # what is built once serves all
-
 EXIF_ORIENTATION = 0x0112
 
 

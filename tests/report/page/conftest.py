@@ -9,6 +9,8 @@ from cprompt.report import figures
 from cprompt.report.runs import RecordedRun
 from tests.report.records import MakeRun, learnt_at_once
 
+ENDINGS = ("svg", "pdf", "png")
+
 
 @pytest.fixture
 def runs(make_run: MakeRun) -> list[RecordedRun]:
@@ -20,6 +22,12 @@ def runs(make_run: MakeRun) -> list[RecordedRun]:
         make_run("finetune", 1, picks=False, tasks=2),
         learnt_at_once(make_run("joint", 0)),
     ]
+
+
+@pytest.fixture
+def empty_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures have their files, with nothing inside; tests of figures look into them."""
+    monkeypatch.setattr(figures, "to_files", lambda figure: dict.fromkeys(ENDINGS, b""))
 
 
 @pytest.fixture

@@ -17,8 +17,6 @@ from cprompt.report.runs import RecordedRun
 from tests.report.page.records import NASTY, Page
 from tests.report.records import MakeRun, learnt_at_once
 
-pytestmark = pytest.mark.xdist_group("report")  # what is built once serves all
-
 FIGURES = ("accuracy", "matrix", "forgetting", "prompts", "classes", "losses", "cost")
 TABLES = ("summary", "tasks", "classes", "cost", "runs")
 
@@ -32,6 +30,7 @@ def once() -> dict[str, BuiltReport]:
 def report(request: pytest.FixtureRequest, once: dict[str, BuiltReport]) -> BuiltReport:
     """Of `runs`; built for the first test that asks, and changed by none."""
     if not once:
+        request.getfixturevalue("empty_files")
         once["report"] = build(request.getfixturevalue("runs"), "Title")
     return once["report"]
 
@@ -138,7 +137,7 @@ def test_the_page_stands_alone(report: BuiltReport, page: Page) -> None:
 def test_the_same_records_give_the_same_bytes_in_any_order(
     report: BuiltReport, runs: list[RecordedRun]
 ) -> None:
-    """The page holds every figure; tests of figures compare the other formats."""
+    """The page holds every figure; tests of figures compare the formats of files."""
     again = [RecordedRun(run.path, copy.deepcopy(run.record)) for run in reversed(runs)]
     files = build(again, "Title").files
     assert files == {name: data for name, data in report.files.items() if "figures" not in name}

@@ -63,17 +63,27 @@ def test_methods_without_training_have_no_losses(make_run: MakeRun, losses: Loss
     assert "Cost" in parts
 
 
-@pytest.mark.usefixtures("only_page")
-def test_a_method_without_training_or_parameters_has_a_whole_page(make_run: MakeRun) -> None:
+def untrained(make_run: MakeRun) -> RecordedRun:
     run = make_run()
     run.record.losses = [[], [], []]
     run.record.seconds = {"training": 0.0}
     run.record.parameters = {"learnt": 0}
-    trained = make_run("l2p")
-    page = page_of([run, trained])
+    return run
+
+
+@pytest.mark.usefixtures("only_page")
+def test_a_method_without_training_or_parameters_has_a_whole_page(make_run: MakeRun) -> None:
+    """All parts but losses."""
+    page = page_of([untrained(make_run)])
+    assert len(page.by_tag["figcaption"]) == page.tags.count("svg") == 6
+
+
+@pytest.mark.usefixtures("blank_figures")
+def test_losses_are_of_the_methods_that_were_trained(make_run: MakeRun) -> None:
+    page = page_of([untrained(make_run), make_run("l2p")])
     labels = [a["aria-label"] or "" for tag, a in page.elements if tag == "svg"]
     assert [label for label in labels if label.startswith("Loss")] == ["Loss terms by epoch: L2P"]
-    assert len(page_of([run]).by_tag["figcaption"]) == len(labels) - 1
+    assert len(labels) == 7
 
 
 @pytest.mark.usefixtures("blank_figures")
