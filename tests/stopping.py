@@ -1,10 +1,19 @@
-"""An observer that stops a run, as Ctrl-C does."""
+"""Observers that count the steps of a run, and that stop one as Ctrl-C does."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from cprompt.training.observers import Observer
+
+
+class CountSteps(Observer):
+    """Counts the steps of a run."""
+
+    taken = 0
+
+    def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
+        self.taken += 1
 
 
 class StopAt(Observer):

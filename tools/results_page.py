@@ -21,6 +21,7 @@ from cprompt.files import write_bytes
 from cprompt.report import figures
 from cprompt.report.tables import DASH, FORMATS, ours
 from cprompt.research.config import RunConfig
+from cprompt.research.metrics import mean_std
 from cprompt.research.record import FILE, Record, load_record
 from cprompt.research.tables import (
     PAPER_SEEDS,
@@ -405,6 +406,34 @@ def method_rows(method: str) -> str:
     )
 
 
+def strata_rows() -> str:
+    """Strata's own records: with and without adaptation, over class orders."""
+    rows = []
+    for benchmark, title in TITLES.items():
+        for kind, label in (("none", "frozen"), ("prompt", "prompt of the first task")):
+            files = sorted((ROOT / "results" / "strata" / benchmark).glob(f"{kind}-order*.json"))
+            records = [load_record(file) for file in files]
+            found = []
+            for metric in METRICS:
+                mean, std = mean_std([record.summary()[metric] for record in records])
+                found.append(f"{mean:.2f}±{std:.2f}")
+            seconds = [sum(r.seconds[part] for part in MEASURED_PARTS) for r in records]
+            found += [f"{min(seconds):.0f} to {max(seconds):.0f}", str(len(records))]
+            rows.append(f"| {title}, {label} | {' | '.join(found)} |")
+    return (
+        "\n## On real photos\n\n"
+        "| benchmark | Last-acc | Avg-acc | FF | seconds | class orders |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
+        + "\n".join(rows)
+        + f"\n\nViT-Ti/16 (`{BACKBONE}`), inputs normalised as its weights were trained; from the "
+        "records in `results/strata`. Seconds are for the whole stream on an H200: decoding where "
+        "it was not done before, learning, evaluation.\n\n"
+    )
+
+
+MEASURED_PARTS = ("preparation", "training", "evaluation")
+
+
 def readme_table() -> str:
     head = [
         "| | Cars Last-acc | Cars Avg-acc | CIFAR-100 Last-acc | CIFAR-100 Avg-acc |",
@@ -546,6 +575,7 @@ PARTS = {
     "heads_alone": heads_alone,
     "commands": full_commands,
     "readme": readme_table,
+    "strata": strata_rows,
     **{row.method: functools.partial(method_rows, row.method) for row in load_table("cars10").rows},
 }
 """What makes the block of each name; a method of the main table has one on its own page."""

@@ -34,8 +34,6 @@ from cprompt.errors import CheckpointError, ConfigError
 from cprompt.methods.finetune import FineTune
 from cprompt.vit.promptable import FrozenViT
 
-pytestmark = pytest.mark.xdist_group("onnx")  # what is built once serves all
-
 SIDE = 32
 ROOT = Path(__file__).parents[2]
 METHODS: dict[str, dict[str, Any]] = {
