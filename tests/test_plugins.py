@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -17,8 +16,10 @@ from typer.testing import CliRunner
 from cprompt import plugins
 from cprompt.cli import app
 from cprompt.data.datasets import shapes
+from cprompt.data.registry import DATASETS, DatasetRegistry
 from cprompt.errors import ConfigError
-from cprompt.methods.registry import METHODS
+from cprompt.methods.registry import METHODS, MethodRegistry
+from cprompt.report import figures
 from cprompt.research.record import load_record
 from cprompt.serve.app import create_app
 from tests.registered import forgotten_afterwards
@@ -56,7 +57,9 @@ def ok(*words: str) -> str:
     return result.output
 
 
-def test_a_newcomers_method_goes_from_its_file_to_a_table(newcomer: Path) -> None:
+def test_a_newcomers_method_goes_from_its_file_to_a_table(
+    newcomer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Listed, run, resumed, tabulated, reported; the file and the table take under 60 lines."""
     assert len(METHOD.splitlines()) + len(TABLE.splitlines()) < 60
     outside = ["--plugin", "nearest_mean"]
@@ -71,6 +74,7 @@ def test_a_newcomers_method_goes_from_its_file_to_a_table(newcomer: Path) -> Non
     table = ok("table", "table.yaml", *outside, *TINY, "--seeds", "1", "--format", "markdown")
     assert re.search(r"\| Nearest mean \| [\d.]+ \| [\d.]+ \|", table)
     assert re.search(r"\| CPrompt \| [\d.]+ \| [\d.]+ \|", table)
+    monkeypatch.setattr(figures, "to_files", lambda figure: {})  # the page has them all
     ok("report", "one", "--out", "report")
     assert "Nearest mean" in Path("report/report.html").read_text("utf-8")
 
@@ -156,44 +160,46 @@ packages = ["our_methods"]
 """
 
 
-def test_an_installed_package_brings_methods_and_datasets(tmp_path: Path) -> None:
-    """Listed, run and resumed without a word; one that is broken spoils nothing but itself."""
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that offers a method, a dataset and something broken, installed by pip.
+
+    The registries look for entry points when they are made, so new ones are asked what they find.
+    """
+    site = tmp_path / "site"
     package = tmp_path / "project" / "our_methods"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "nearest_mean.py").write_text(METHOD, "utf-8")
     (package / "black.py").write_text(DATASET, "utf-8")
     (package.parent / "pyproject.toml").write_text(PROJECT, "utf-8")
-    installed = tmp_path / "installed"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--no-index", "--target", installed, package.parent], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    pip += ["--no-build-isolation", "--target", str(site), str(package.parent)]
+    subprocess.run(pip, check=True)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.chdir(tmp_path)
+    methods, datasets = MethodRegistry(), DatasetRegistry()
+    monkeypatch.setattr(METHODS, "_infos", {**methods._infos, **METHODS._infos})
+    monkeypatch.setattr(DATASETS, "_offers", datasets._offers)
+    yield
+    METHODS._classes.pop("nearest_mean", None)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "our_methods"]:
+        del sys.modules[module]
 
-    paths = [str(installed), *(p for p in sys.path if p)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    script = f"""
-from typer.testing import CliRunner
-from cprompt.cli import app
-from cprompt.errors import ConfigError
-def ok(*words):
-    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-assert "nearest_mean" in ok("list", "methods")
-assert "black" in ok("list", "datasets")
-run = ["run", "shapes", "--method", "nearest_mean", *{TINY!r}]
-ok(*run, "--out", "one")
-ok(*run, "--out", "one", "--resume")
-ok("run", "folder", "--data.dataset", "black", "--stream.sizes", "[1,1]", "--out", "two",
-   "--method", "nearest_mean", *{SMALL!r})
-try:
-    ok("run", "shapes", "--method", "broken")
-except ConfigError as error:
-    assert "our-methods" in str(error), error
-else:
-    raise AssertionError("a broken entry point was not named")
-"""
-    subprocess.run(
-        [sys.executable, "-c", script], check=True, env=environment, cwd=tmp_path, timeout=120
-    )
-    assert load_record(tmp_path / "one").finished
-    assert load_record(tmp_path / "two").dataset == "black"
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_brings_methods_and_datasets() -> None:
+    """Listed, run and resumed without a word; one that is broken spoils nothing but itself."""
+    assert "nearest_mean" in ok("list", "methods")
+    assert "our_methods" not in sys.modules  # listing imports no method
+    assert "black" in ok("list", "datasets")
+    run = ["run", "shapes", "--method", "nearest_mean", *TINY, "--out", "one"]
+    ok(*run)
+    ok(*run, "--resume")
+    assert load_record(Path("one")).finished
+    black = ["--data.dataset", "black", "--stream.sizes", "[1,1]", "--out", "two"]
+    ok("run", "folder", *black, "--method", "nearest_mean", *SMALL)
+    assert load_record(Path("two")).dataset == "black"
+    with pytest.raises(ConfigError, match="our-methods") as broken:
+        ok("run", "shapes", "--method", "broken")
+    assert "our_methods.nothing" in str(broken.value.hint)

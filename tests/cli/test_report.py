@@ -107,7 +107,7 @@ def test_wrong_inputs_are_named_and_nothing_is_written(runs: Path, main: Main) -
     write_json(Path("other.json"), {"format": "something"})
     Path("empty").mkdir()
     for wrong, message in (
-        ("other.json", "other.json is not a record of cprompt"),
+        ("other.json", "other.json: is not a record of cprompt"),
         ("nowhere", "nowhere: does not exist"),
         ("empty", "empty: holds no record"),
     ):

@@ -12,6 +12,7 @@ from cprompt.methods.registry import METHODS
 from cprompt.report.tables import to_markdown
 from cprompt.research import cost
 from cprompt.research.cost import Cost, measure, paper_costs
+from cprompt.research.tables import load_table
 from cprompt.vit.promptable import FrozenViT
 
 # --- the paper's convention ---------------------------------------------------------------------
@@ -185,8 +186,9 @@ def test_the_table_has_the_replayed_and_the_honest_counts_of_every_method(
     table = cost.table()
     assert asked == ["vit_base_patch16_224"]
     rows = dict(table.rows)
-    assert list(rows) == [METHODS.title(n) for n in METHODS if n != "joint"]
-    for method in [n for n in METHODS if n != "joint"]:
+    compared = {row.method for row in load_table("cars10").rows} - {"joint"}
+    assert list(rows) == [METHODS.title(n) for n in METHODS if n in compared]
+    for method in compared:
         label = METHODS.title(method)
         cells = rows[label]
         assert (cells[0].paper, cells[1].paper) == cost.PAPER.get(method, (None, None))

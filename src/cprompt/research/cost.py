@@ -24,7 +24,7 @@ from cprompt.methods.base import Method, create_method
 from cprompt.methods.registry import METHODS
 from cprompt.research.config import resolve
 from cprompt.research.stream import task_sizes
-from cprompt.research.tables import Cell, Table
+from cprompt.research.tables import Cell, Table, load_table
 from cprompt.vit.loading import PAPER_BACKBONE
 from cprompt.vit.promptable import FrozenViT
 
@@ -132,8 +132,9 @@ def table() -> Table:
     vit = timm.create_model(PAPER_BACKBONE.partition(".")[0], num_classes=0)
     backbone = FrozenViT(vit, PAPER_BACKBONE, "none")
     rows = []
+    compared = {row.method for row in load_table("cars10").rows}
     for name in METHODS:
-        if name == "joint":  # the same model as fine-tuning
+        if name not in compared or name == "joint":  # joint: the same model as fine-tuning
             continue
         method = create_method(name, backbone, resolve("cars10", name).settings)
         cost = measure(method, sizes)

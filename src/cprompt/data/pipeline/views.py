@@ -51,10 +51,10 @@ class Recipe:
 
 RECIPES: dict[str, Recipe] = {
     "photo": Recipe(),
-    "wide": Recipe(scale=(0.3, 1.0)),
     "cifar": Recipe(brightness=63 / 255),
     "drawn": Recipe(squeeze=True, scale=(0.6, 1.0), ratio=(0.87, 1.15)),
     "plain": Recipe(margin=1.0, scale=None),
+    "wide": Recipe(scale=(0.3, 1.0)),
 }
 
 _TRIES = 10
@@ -90,13 +90,13 @@ def build(recipe: str, size: int, normalization: str) -> Preparation:
 
     - `photo`: any part of the image from 8 % of its area up, mirrored half of the time; tested
       on the central square.
-    - `wide`: as `photo`, from 30 % of the area up.
     - `cifar`: as `photo`, after enlarging and a change of brightness, for images smaller than
       `size`.
     - `drawn`: most of the image (60 % up), hardly stretched, since proportions tell a square
       from a rectangle; mirrored half of the time, as the drawn figures are themselves. Tested on
       the whole image.
     - `plain`: the central square, in training too; nothing is random.
+    - `wide`: as `photo`, from 30 % of the area up.
     """
     if recipe not in RECIPES:
         raise ConfigError(f"unknown transform {recipe!r}", hint=f"use one of {', '.join(RECIPES)}")
