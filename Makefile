@@ -7,7 +7,7 @@ DEV_STAMP := .venv/.installed-dev
 .PHONY: test lint demo docs benchmarks clean
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -142,14 +143,14 @@ def test_an_answer_depends_on_its_image_alone(name: str, either: FrozenViT) -> N
 
 @pytest.mark.parametrize("open_", [False, True])
 def test_saved_and_loaded_it_answers_the_same(
-    name: str, either: FrozenViT, tmp_path: Path, open_: bool
+    name: str, backbone: FrozenViT, tmp_path: Path, open_: bool
 ) -> None:
-    method = trained(name, either, close_last=not open_)
+    method = trained(name, backbone, close_last=not open_)
     save_checkpoint(tmp_path / "c", method.state_dict(), {"sizes": method.task_sizes})
     state, about = load_checkpoint(tmp_path / "c")
-    loaded = create_method(name, either, SMALL.get(name, {}))
+    loaded = create_method(name, backbone, SMALL.get(name, {}))
     rebuild(loaded, about["sizes"], state, open_=open_)
-    images = random_images(5, side=either.image_size[0])
+    images = random_images(5, side=backbone.image_size[0])
     with torch.no_grad():
         assert torch.equal(loaded(images), method(images))
     assert (loaded.task_sizes, loaded.known) == (method.task_sizes, method.known)
@@ -229,7 +230,10 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     stream = {"stream.sizes": list(sizes_of(name)), "execution.checkpoint_seconds": 0}
     config = resolve("shapes", name, overrides=tiny | small | stream)
     steps = CountSteps()
-    run(config, tmp_path / "whole", observer=steps)
+    rarely = dataclasses.replace(
+        config, execution=dataclasses.replace(config.execution, checkpoint_seconds=60.0)
+    )
+    run(rarely, tmp_path / "whole", observer=steps)
     assert steps.taken > 0
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "stopped", observer=StopAt(11 * steps.taken // 18))
