@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from jinja2 import UndefinedError
+from markupsafe import Markup
 from PIL import Image
 
 from cprompt.report import html
@@ -17,33 +19,22 @@ from tests.report.reader import Reader
 NASTY = "<b>&\"'</b><script>x</script>"
 
 
-@pytest.mark.parametrize(
-    ("fragment", "tags", "texts"),
-    [
-        (html.text("p", NASTY), ["p"], [NASTY]),
-        (
-            html.table([NASTY, "n"], [[NASTY, "1"], ["x", "2"]]),
-            ["table", "thead", "tr", "th", "th", "tbody", "tr", "td", "td", "tr", "td", "td"],
-            [NASTY, "n", NASTY, "1", "x", "2"],
-        ),
-    ],
-)
-def test_names_are_text_whatever_is_in_them(
-    fragment: str, tags: list[str], texts: list[str]
-) -> None:
-    read = Reader(fragment)
-    assert read.tags == tags
-    assert [text for text in read.texts if text.strip()] == texts
+def table(head: list[str], rows: list[list[str]], texts: int = 1, links: Any = ()) -> str:
+    """The table of the pages' macros."""
+    macros: Any = html._templates().get_template("macros.html.j2").module
+    return str(macros.table(head, rows, texts, dict(links)))
+
+
+def test_names_are_text_whatever_is_in_them() -> None:
+    read = Reader(table([NASTY, "n"], [[NASTY, "1"], ["x", "2"]]))
+    rows = ["tr", "th", "th", "tbody", "tr", "td", "td", "tr", "td", "td"]
+    assert read.tags == ["table", "thead", *rows]
+    assert [text for text in read.texts if text.strip()] == [NASTY, "n", NASTY, "1", "x", "2"]
     assert read.open == []
 
 
-def test_an_element_has_its_class_and_its_id() -> None:
-    assert html.text("p", "x") == "<p>x</p>"
-    assert html.text("p", "x", "soft", 'a"b') == '<p class="soft" id="a&#34;b">x</p>'
-
-
 def test_headings_of_a_table_lead_to_their_definitions() -> None:
-    read = Reader(html.table(["", "kind", "FF"], [["a", "b", "1"]], texts=2, links={"FF": "ff"}))
+    read = Reader(table(["", "kind", "FF"], [["a", "b", "1"]], texts=2, links={"FF": "ff"}))
     [anchor] = [a for t, a in read.elements if t == "a"]
     assert anchor["href"] == "#ff"
     kinds = [a.get("class") for t, a in read.elements if t in ("th", "td")]
@@ -68,7 +59,7 @@ def test_an_image_is_in_its_address_to_the_bit() -> None:
 
 
 def test_a_page_is_a_whole_document_with_the_body_as_it_is() -> None:
-    document = html.page(NASTY, ["<p>one</p>", html.text("p", NASTY)])
+    document = html.render("base", title=NASTY, body=Markup("<p>one</p><p>{}</p>").format(NASTY))
     assert document.startswith("<!doctype html>\n<html lang=")
     read = Reader(document)
     assert read.open == []
@@ -80,7 +71,7 @@ def test_a_page_is_a_whole_document_with_the_body_as_it_is() -> None:
 
 
 def test_a_page_asks_the_network_for_nothing_and_follows_light_and_dark() -> None:
-    document = html.page("t", [])
+    document = html.render("base", title="t", body="")
     assert not {"script", "link", "img", "base"} & set(Reader(document).tags)
     assert not re.search(r"https?:|//|@import|url\(", document)
     assert "color-scheme: light dark" in document

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -46,35 +45,3 @@ def png_address(image: Image.Image) -> str:
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-# --- fragments, for pages without a template of their own ---------------------------------------
-
-
-def page(title: str, body: Sequence[str]) -> str:
-    """A whole document; `body` are HTML fragments, which are not escaped."""
-    return render("base", title=title, body=Markup("\n".join(body)))
-
-
-def text(tag: str, content: str, kind: str = "", ident: str = "") -> str:
-    """An element around escaped text, with a class and an id."""
-    attributes = Markup().join(
-        Markup(' {}="{}"').format(name, value)
-        for name, value in (("class", kind), ("id", ident))
-        if value
-    )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), attributes, content)
-
-
-def table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    texts: int = 1,
-    links: Mapping[str, str] | None = None,
-) -> str:
-    """A plain table; the first `texts` columns are text, the others numbers.
-
-    links: ids in the page that headings lead to.
-    """
-    macros: Any = _templates().get_template("macros.html.j2").module
-    return str(macros.table(head, rows, texts, links or {}))
