@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from torch import Tensor
 
 from cprompt import ContinualClassifier
@@ -57,3 +58,16 @@ def forged(
         plain.pop(name)
     model_folder.write(copy, plain, stored.tensors if tensors is None else tensors)
     return copy
+
+
+def gradient(height: int = 5, width: int = 7) -> np.ndarray:
+    """An image whose every pixel differs."""
+    at = np.arange(height * width * 3) * 7 % 251
+    return at.reshape(height, width, 3).astype(np.uint8)
+
+
+def saved(path: Path, image: np.ndarray | None = None) -> Path:
+    """The image, or a small gradient, written to `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(gradient() if image is None else image).save(path)
+    return path

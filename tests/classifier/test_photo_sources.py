@@ -17,18 +17,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from cprompt.classifier.photo_sources import LabelledPhotos, class_name, labelled
 from cprompt.classifier.photos import load_photo
 from cprompt.errors import DataError
-
-
-def gradient(height: int = 5, width: int = 7) -> np.ndarray:
-    """An image whose every pixel differs."""
-    at = np.arange(height * width * 3) * 7 % 251
-    return at.reshape(height, width, 3).astype(np.uint8)
-
-
-def saved(path: Path, image: np.ndarray | None = None) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(gradient() if image is None else image).save(path)
-    return path
+from tests.classifier.common import gradient, saved
 
 
 def arrays(source: LabelledPhotos) -> list[np.ndarray]:

@@ -13,18 +13,7 @@ from PIL import Image
 from cprompt.classifier.photo_sources import as_photos
 from cprompt.classifier.photos import decode, decode_in_parts, load_photo, shrunk
 from cprompt.errors import DataError
-
-
-def gradient(height: int = 5, width: int = 7) -> np.ndarray:
-    """An image whose every pixel differs."""
-    at = np.arange(height * width * 3) * 7 % 251
-    return at.reshape(height, width, 3).astype(np.uint8)
-
-
-def saved(path: Path, image: np.ndarray | None = None) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(gradient() if image is None else image).save(path)
-    return path
+from tests.classifier.common import gradient, saved
 
 
 def arrays(photos: Any) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ from tests.serve.common import BLUE, RED, image
 from tests.serve.fake import FakeClassifier
 from tests.serve.live import running
 
-EXAMPLES = 5  # per operation
+EXAMPLES = 20  # per operation
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
