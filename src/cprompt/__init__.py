@@ -18,6 +18,7 @@ __all__ = [
     "DatasetInfo",
     "Evaluation",
     "Explanation",
+    "FrozenModel",
     "FrozenViT",
     "ImageSet",
     "LearntBatch",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from cprompt.research.experiment import load_method, run
     from cprompt.research.record import Record, load_record
     from cprompt.training.observers import Observer
+    from cprompt.vit.frozen_model import FrozenModel
     from cprompt.vit.loading import load_backbone
     from cprompt.vit.promptable import FrozenViT, Prompts
 else:
@@ -75,6 +77,7 @@ else:
         "research.experiment": ("load_method", "run"),
         "research.record": ("Record", "load_record"),
         "training.observers": ("Observer",),
+        "vit.frozen_model": ("FrozenModel",),
         "vit.loading": ("load_backbone",),
         "vit.promptable": ("FrozenViT", "Prompts"),
     }

@@ -25,7 +25,7 @@ from cprompt.classifier.answers import joined, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, nearest_keys
 from cprompt.classifier.learning import learn_batch
-from cprompt.classifier.parameters import Parameters, normalization_of
+from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photo_sources import UNKNOWN
 from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
 from cprompt.classifier.state import LearntBatch, ModelState
@@ -38,8 +38,8 @@ from cprompt.methods.registry import current_settings
 from cprompt.settings import from_mapping, to_mapping
 from cprompt.training.observers import Observer
 from cprompt.training.settings import TrainingConfig
+from cprompt.vit.backbone import Backbone
 from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import FrozenViT
 
 DECODED_AT_ONCE = 512
 """Number of photos that are decoded, then answered, at a time."""
@@ -79,7 +79,7 @@ class ContinualClassifier(Parameters):
     ['green']
     """
 
-    _vit: FrozenViT | None = None
+    _vit: Backbone | None = None
     _state: ModelState | None = None
     _before: tuple[ModelState | None, ...] = ()
     """The state before the last batch, for `undo`."""
@@ -126,7 +126,8 @@ class ContinualClassifier(Parameters):
     @property
     def preparation_(self) -> Preparation:
         """How a photo becomes the network's input."""
-        return views.build(self.transform, self._side, self._normalization())
+        own = self._load().mean, self._load().std
+        return views.build(self.transform, self._side, self.normalization, own)
 
     def __repr__(self) -> str:
         about = f"{len(self.classes_)} classes from {len(self.history_)} batches"
@@ -375,7 +376,7 @@ class ContinualClassifier(Parameters):
     def _is_fixed(self) -> bool:
         return self._state is not None
 
-    def _load(self) -> FrozenViT:
+    def _load(self) -> Backbone:
         if self._vit is None:
             self._vit = load_backbone(self.backbone, self.weights, self.image_size)
         return self._vit
@@ -390,9 +391,7 @@ class ContinualClassifier(Parameters):
         return self._load().image_size[0]
 
     def _normalization(self) -> str:
-        if self.normalization != "auto":
-            return self.normalization
-        return normalization_of(self._load().name)
+        return views.name_of(self.normalization, (self._load().mean, self._load().std))
 
 
 @dataclass(frozen=True)

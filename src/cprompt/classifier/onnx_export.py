@@ -232,6 +232,7 @@ def _metadata(classifier: ContinualClassifier) -> dict[str, str]:
         "class_names": json.dumps(classifier.classes_, ensure_ascii=False),
         "input_size": str(preparation.size),
         "preprocessing": json.dumps(_preprocessing(preparation)),
+        "normalization": json.dumps({"mean": preparation.mean, "std": preparation.std}),
         "temperature": repr(classifier.temperature_),
         "threshold": repr(classifier.threshold_),
         "unknown": UNKNOWN,

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import timm
-
 from cprompt.data.pipeline.views import NORMALIZATIONS, RECIPES
 from cprompt.errors import ConfigError
 from cprompt.methods.base import ClassifierDefaults
 from cprompt.methods.registry import method_class
 from cprompt.settings import check, from_mapping, suggest
 from cprompt.training.settings import TrainingConfig
-from cprompt.vit import embedded
 
 STRUCTURAL_PARAMETERS = (
     "backbone",
@@ -142,18 +139,3 @@ def epochs_for(photos: int) -> int:
     one.
     """
     return min(6, max(2, 3000 // max(photos, 1)))
-
-
-def normalization_of(backbone: str) -> str:
-    """The name of the normalisation that a backbone's weights were trained with.
-
-    It comes from the description of the embedded backbone or from timm. If neither gives one, it
-    is "inception", which most ViTs use.
-    """
-    if backbone in embedded.EMBEDDED:
-        return embedded.EMBEDDED[backbone].normalization
-    about = timm.get_pretrained_cfg(backbone, allow_unregistered=True)
-    for name, (mean, std) in NORMALIZATIONS.items():
-        if about is not None and (tuple(about.mean), tuple(about.std)) == (mean, std):
-            return name
-    return "inception"

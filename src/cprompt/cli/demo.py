@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cprompt.data.image_set import Dataset
     from cprompt.report.demo import Example
     from cprompt.research.record import Record
-    from cprompt.vit.promptable import FrozenViT
+    from cprompt.vit.backbone import Backbone
 
 COMPARED = ("cprompt", "finetune")
 """The methods of the demo."""
@@ -103,7 +103,7 @@ NEXT_COMMANDS = (
 
 
 def _examples(
-    dataset: Dataset, records: dict[str, Record], backbone: FrozenViT, out: Path, per_task: int = 3
+    dataset: Dataset, records: dict[str, Record], backbone: Backbone, out: Path, per_task: int = 3
 ) -> list[Example]:
     """Some test images per task, of different classes, with every method's final answer."""
     import numpy as np

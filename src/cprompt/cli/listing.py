@@ -24,7 +24,18 @@ SUGGESTED = (
     "vit_small_patch14_dinov2.lvd142m",
     "vit_small_patch14_reg4_dinov2.lvd142m",
 )
-"""Backbones to try beside the paper's."""
+"""Backbones for every method, to try beside the paper's."""
+
+FOR_STRATA = (
+    "vit_small_patch16_dinov3.lvd1689m",
+    "vit_base_patch16_siglip_224.v2_webli",
+    "vit_pe_core_base_patch16_224.fb",
+    "eva02_small_patch14_224.mim_in22k",
+    "swin_tiny_patch4_window7_224.ms_in22k",
+    "convnext_tiny.fb_in22k",
+    "mobilenetv4_conv_small.e2400_r224_in1k",
+)
+"""Backbones that cannot be prompted."""
 
 
 def _methods() -> Table:
@@ -77,14 +88,22 @@ def _backbones() -> Table:
     from cprompt.vit.embedded import EMBEDDED
     from cprompt.vit.loading import PAPER_BACKBONE
 
-    table = _table("backbone", "weights")
+    table = _table("backbone", "methods", "weights")
     for name, asset in EMBEDDED.items():
-        table.add_row(name, f"embedded: {asset.summary}")
-    for name in (PAPER_BACKBONE, *SUGGESTED):
+        table.add_row(name, "all", f"embedded: {asset.summary}")
+    for name in (PAPER_BACKBONE, *SUGGESTED, *FOR_STRATA):
         if timm.is_model(name.partition(".")[0]):
-            table.add_row(name, "timm, the paper's" if name == PAPER_BACKBONE else "timm")
-    table.add_row("any other timm ViT with a class token", "timm by tag, or --weights FILE")
-    table.add_row("auto", "the paper's if its weights are on this machine, else the embedded one")
+            methods = "strata" if name in FOR_STRATA else "all"
+            table.add_row(name, methods, "timm, the paper's" if name == PAPER_BACKBONE else "timm")
+    elsewhere = "timm by tag, or --weights FILE"
+    table.add_row("any other timm VisionTransformer with a class token", "all", elsewhere)
+    table.add_row("any other timm model", "strata", elsewhere)
+    table.add_row(
+        "auto",
+        "",
+        "the model that --weights FILE is named after; without a file, the paper's if its weights "
+        "are on this machine, else the embedded one",
+    )
     return table
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cprompt.data.image_set import Dataset
     from cprompt.research.config import BackboneConfig, RunConfig
     from cprompt.research.tables import Table, TableRow, TableSpec
-    from cprompt.vit.promptable import FrozenViT
+    from cprompt.vit.backbone import Backbone
 
 TABLES = [*recipe_names("tables"), "resources"]
 
@@ -129,7 +129,7 @@ def _run_missing(configs: dict[Path, RunConfig], track: list[str]) -> None:
     for folder in missing:
         check_writable(folder / FILE)
     if_stopped = "stopped; the same command continues from the last checkpoint"
-    backbones: dict[BackboneConfig, FrozenViT] = {}
+    backbones: dict[BackboneConfig, Backbone] = {}
     datasets: dict[str, Dataset] = {}
     for number, (folder, config) in enumerate(missing.items(), start=1):
         b = config.backbone

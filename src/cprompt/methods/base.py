@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from cprompt.errors import ConfigError
+from cprompt.errors import BackboneError, ConfigError
 from cprompt.methods.registry import METHODS, method_class
 from cprompt.settings import from_mapping
+from cprompt.vit.backbone import Backbone
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision
 
 Batches = Iterable[tuple[Embedded, Tensor]]
@@ -90,6 +91,8 @@ class Method(nn.Module):
     """Whether each image is answered with the prompt of one task, chosen by its query."""
     features_are_final: ClassVar[bool] = False
     """Whether an image's feature under a given task's prompt never changes after that task."""
+    needs_prompts: ClassVar[bool] = True
+    """Whether the backbone must be a `FrozenViT`. If not, only what every `Backbone` has is used."""
     extra_views: int = 0
     """How many randomly augmented views of every image `end_task` gets beside the test view."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
@@ -250,9 +253,11 @@ def register(name: str, config: type, *, title: str | None = None) -> Callable[[
 
 
 def create_method(
-    name: str, backbone: FrozenViT, settings: Mapping[str, Any] | None = None
+    name: str, backbone: Backbone, settings: Mapping[str, Any] | None = None
 ) -> Method:
     """Build the method `name` with the given settings, the rest at their defaults.
+
+    A BackboneError if the method prompts and the backbone cannot be prompted.
 
     >>> from cprompt import load_backbone
     >>> backbone = load_backbone("test_vit", "random:0", image_size=48)
@@ -261,7 +266,15 @@ def create_method(
     """
     cls = method_class(name)
     config: Any = from_mapping(cls.Config, settings or {}, where=f"method {name}")
-    return cls(backbone, config)
+    if cls.needs_prompts and not isinstance(backbone, FrozenViT):
+        raise BackboneError(
+            f"{name} needs a backbone that can be prompted, a timm VisionTransformer with a class "
+            f"token; {backbone.name} is not one",
+            hint="choose for example vit_base_patch16_224.augreg_in21k_ft_in1k or "
+            "vit_small_patch14_dinov2.lvd142m, or the method strata, which takes any backbone",
+        )
+    # `Method` is typed for methods that prompt; the others use what every backbone has.
+    return cls(cast(FrozenViT, backbone), config)
 
 
 def rebuild(method: Method, sizes: Iterable[int], state: Mapping[str, Tensor], open_: bool) -> None:

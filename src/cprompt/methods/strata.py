@@ -65,6 +65,7 @@ class Strata(Method):
 
     config: StrataConfig
     features_are_final = True
+    needs_prompts = False
     weight: Tensor
     bias: Tensor
     prefixes: nn.Parameter | None
@@ -80,8 +81,7 @@ class Strata(Method):
                 f"layers: {backbone.name} has no block {layer}, only 0 to {backbone.depth - 1}",
             )
         self.extra_views = config.views - 1
-        kinds = 2 if config.tokens == "both" else 1
-        dim = len(self.layers) * kinds * backbone.dim
+        dim = sum(backbone.tap_widths(self.layers, config.tokens))
         self.moments = ClassMoments(dim)
         self.register_buffer("weight", torch.zeros(0, dim))
         self.register_buffer("bias", torch.zeros(0))
@@ -104,7 +104,7 @@ class Strata(Method):
         """`ce` of a head on the last layer's tokens; in the first task, with a prompt to train."""
         if self.task_weight is None:
             return {}
-        last = self.backbone.taps(embedded, [self.backbone.depth - 1], self._prompts()).flatten(1)
+        last = self.backbone.taps(embedded, [self.backbone.depth - 1], prompts=self._prompts())
         logits = F.linear(last, self.task_weight, self.task_bias)
         return {"ce": F.cross_entropy(logits, targets, label_smoothing=self.config.smoothing)}
 
@@ -126,9 +126,7 @@ class Strata(Method):
         self, embedded: Embedded, query: Tensor | None = None, task: Tensor | None = None
     ) -> Tensor:
         """The tokens of all layers read, one after another (B, F)."""
-        tapped = self.backbone.taps(embedded, self.layers, self._prompts())
-        kinds = {"both": slice(0, 2), "class": slice(0, 1), "patch": slice(1, 2)}
-        return tapped[:, :, kinds[self.config.tokens]].flatten(1)
+        return self.backbone.taps(embedded, self.layers, self.config.tokens, self._prompts())
 
     def answer(self, feature: Tensor) -> Tensor:
         """Logits of the head in closed form."""

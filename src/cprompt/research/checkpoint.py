@@ -22,7 +22,7 @@ from cprompt.errors import CheckpointError
 from cprompt.files import write_bytes
 from cprompt.research.record import Clock, Record
 from cprompt.training.learner import LearnerState
-from cprompt.vit.promptable import FrozenViT
+from cprompt.vit.backbone import Backbone
 
 FORMAT = "cprompt-checkpoint"
 VERSION = 1
@@ -106,7 +106,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, about
 
 
-def check_backbone(about: Mapping[str, str], backbone: FrozenViT, path: Path) -> None:
+def check_backbone(about: Mapping[str, str], backbone: Backbone, path: Path) -> None:
     """Raise a CheckpointError if the tensors were learnt on another backbone."""
     if about["fingerprint"] != backbone.fingerprint:
         raise CheckpointError(

@@ -42,7 +42,9 @@ class DataConfig:
     dataset: str = setting("folder", "a dataset's name, see `cprompt list datasets`")
     root: str | None = setting(None, "folder of its images")
     transform: str = setting("photo", "augmentation recipe")
-    normalization: str = setting("none", "none (inputs in [0,1]), imagenet or inception")
+    normalization: str = setting(
+        "none", "none (inputs in [0,1]), imagenet, inception, or auto: the backbone's own"
+    )
     validation: float | None = setting(
         None, "hold out this fraction of train and evaluate on it instead of test"
     )
@@ -52,8 +54,9 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check(
-            self.normalization in NORMALIZATIONS,
-            f"normalization {self.normalization!r} is not one of {', '.join(NORMALIZATIONS)}",
+            self.normalization in ("auto", *NORMALIZATIONS),
+            f"normalization {self.normalization!r} is not auto or one of "
+            f"{', '.join(NORMALIZATIONS)}",
         )
         check(
             self.transform in RECIPES,
@@ -96,10 +99,10 @@ class BackboneConfig:
     """Which frozen model."""
 
     name: str = setting(
-        PAPER_BACKBONE, "an embedded backbone, a timm ViT with its weight tag, or auto"
+        PAPER_BACKBONE, "an embedded backbone, a timm model with its weight tag, or auto"
     )
     weights: str | None = setting(None, "a local .safetensors or .pth file, or random:SEED")
-    image_size: int | None = setting(None, "resize the position embedding to this image size")
+    image_size: int | None = setting(None, "side of the input in pixels; empty: the model's own")
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from cprompt.seeds import mix
 from cprompt.training.acceleration import resolve_acceleration
 from cprompt.training.learner import Learner
 from cprompt.training.observers import Observer
+from cprompt.vit.backbone import Backbone
 from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import FrozenViT
 
 
 def run(
@@ -35,7 +35,7 @@ def run(
     resume: bool = False,
     observer: Observer | None = None,
     dataset: Dataset | None = None,
-    backbone: FrozenViT | None = None,
+    backbone: Backbone | None = None,
 ) -> Record:
     """Learn every task of the stream, evaluate after each, and write the record to `folder`.
 
@@ -74,7 +74,7 @@ class Experiment:
         config: RunConfig,
         folder: Path,
         dataset: Dataset,
-        backbone: FrozenViT,
+        backbone: Backbone,
         observer: Observer,
     ) -> None:
         self.config = config
@@ -108,7 +108,10 @@ class Experiment:
             checkpointer=self.checkpoint,
         )
         self.preparation = views.build(
-            config.data.transform, backbone.image_size[0], config.data.normalization
+            config.data.transform,
+            backbone.image_size[0],
+            config.data.normalization,
+            own=(backbone.mean, backbone.std),
         )
         if self.checkpoint.path.exists():
             self._restore()
@@ -205,7 +208,7 @@ class Experiment:
         self.record.take_up(saved)
 
 
-def load_method(folder: Path, backbone: FrozenViT) -> Method:
+def load_method(folder: Path, backbone: Backbone) -> Method:
     """The method as a run left it, from the checkpoint in `folder`.
 
     >>> from tempfile import TemporaryDirectory

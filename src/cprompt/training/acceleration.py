@@ -65,5 +65,5 @@ def compile_all_cases(vit: PromptableViT, images: Tensor, precision: Precision =
 
 
 def _backbones(method: Method) -> list[PromptableViT]:
-    own = [m for m in method.modules() if isinstance(m, PromptableViT)]
-    return [method.backbone, *own]
+    """Those that can be compiled block by block."""
+    return [m for m in (method.backbone, *method.modules()) if isinstance(m, PromptableViT)]

@@ -1,5 +1,6 @@
-"""The frozen vision transformer and the ways to prompt it.
+"""The frozen backbone, read by its layers, and the ways to prompt a vision transformer.
 
-`promptable` runs a timm ViT with extra tokens or key/value prefixes, `loading` builds one from
-timm, a file or the embedded weights, `embedded` holds those weights and their description.
+`backbone` says what all of them offer, `promptable` runs a timm ViT with extra tokens or key/value
+prefixes, `frozen_model` reads any other timm model, `loading` builds one from timm, a file or the
+embedded weights, `embedded` holds those weights and their description.
 """

@@ -7,7 +7,6 @@ the batch or differ per image. Nothing here knows what a task or a method is.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from cprompt.errors import BackboneError
+from cprompt.vit.backbone import Backbone, Channels, TapTokens, normalization_of
 from cprompt.vit.blocks import is_plain, per_image, run_block, settled
 from cprompt.vit.rounded import RoundedWeights
 
@@ -49,6 +49,7 @@ class Prompts:
 class Embedded:
     """Images as the tokens (B, N, D) that enter block 0, and the precision of passes over them.
 
+    `FrozenModel`, whose embedding is not separate, keeps the images (B, 3, H, W) themselves.
     `embed` sets the precision once and it stays with the tokens. Every pass that starts from them
     uses it, so no precision is set on the backbone, which others share.
     """
@@ -106,7 +107,7 @@ class PromptableViT(nn.Module):
 
     def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
         """Images (B, 3, H, W) to the tokens that enter block 0; passes run in `precision`."""
-        with _autocast(images, precision):
+        with autocast(images, precision):
             x = self.vit._pos_embed(self._patches(images, precision))
             tokens: Tensor = self.vit.norm_pre(self.vit.patch_drop(x))
         return Embedded(tokens.float(), precision)
@@ -129,26 +130,6 @@ class PromptableViT(nn.Module):
         """
         return self.tap(self._pass(embedded, prompts, class_token_only=True), tap)
 
-    def taps(
-        self, embedded: Embedded, layers: Sequence[int], prompts: Prompts | None = None
-    ) -> Tensor:
-        """What single blocks say, in one pass: (B, layers, 2, D).
-
-        After each block of `layers`, in ascending order, the class token and the mean of the patch
-        tokens. They are normalised to zero mean and unit variance; after the last block the
-        model's own final norm does that instead. Prompt tokens are not read.
-        """
-        found: list[Tensor] = []
-
-        def read(layer: int, tokens: Tensor, first_patch: int) -> None:
-            if layer in layers:
-                last = layer == self.depth - 1
-                normed = self.norm(tokens) if last else F.layer_norm(tokens, tokens.shape[-1:])
-                found.append(torch.stack([normed[:, 0], normed[:, first_patch:].mean(1)], dim=1))
-
-        self._pass(embedded, prompts, class_token_only=False, after_block=read)
-        return torch.stack(found, dim=1)
-
     def _pass(
         self,
         embedded: Embedded,
@@ -162,7 +143,7 @@ class PromptableViT(nn.Module):
         x, precision = embedded.tokens, embedded.precision
         pending: Tensor | None = None
         end = self.n_prefix
-        with _autocast(x, precision):
+        with autocast(x, precision):
             for layer, block in enumerate(self._blocks(precision)):
                 if layer in prompts.tokens:
                     x, pending = settled(x, pending), None
@@ -241,7 +222,7 @@ class PromptableViT(nn.Module):
                 )
 
 
-class FrozenViT(PromptableViT):
+class FrozenViT(PromptableViT, Backbone):
     """A timm ViT whose parameters never change, known by where its weights come from.
 
     >>> import timm
@@ -252,11 +233,17 @@ class FrozenViT(PromptableViT):
     torch.Size([2, 64])
     """
 
-    def __init__(self, vit: VisionTransformer, name: str, weights: str) -> None:
+    def __init__(
+        self,
+        vit: VisionTransformer,
+        name: str,
+        weights: str,
+        normalization: tuple[Channels, Channels] | None = None,
+    ) -> None:
         super().__init__(vit, name)
         self.vit.requires_grad_(False)
         self.weights = weights
-        self._fingerprint: str | None = None
+        self.mean, self.std = normalization or normalization_of(vit)
         # Not a child module: rounded copies are not weights to save.
         self.__dict__["_rounded"] = None
 
@@ -283,22 +270,45 @@ class FrozenViT(PromptableViT):
         applied: FrozenViT = super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         return applied
 
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 over the names, shapes and values of all weights except the classifier's."""
-        if self._fingerprint is None:
-            digest = hashlib.sha256()
-            for name, tensor in self.vit.state_dict().items():
-                if not name.startswith("head"):
-                    digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-                    digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+    def taps(
+        self,
+        embedded: Embedded,
+        layers: Sequence[int],
+        tokens: TapTokens = "both",
+        prompts: Prompts | None = None,
+    ) -> Tensor:
+        """What single blocks say, in one pass: (B, F), the parts of `tap_kinds` side by side.
 
-    @property
-    def identity(self) -> dict[str, str]:
-        """What identifies the backbone in checkpoints, records and model folders."""
-        return {"name": self.name, "weights": self.weights, "fingerprint": self.fingerprint}
+        For each block of `layers`, in the order given, the class token and the mean of the patch
+        tokens. They are normalised to zero mean and unit variance; after the last block the
+        model's own final norm does that instead. Prompt tokens are not read.
+        """
+        parts = self.tap_parts(layers, tokens)
+        read: dict[tuple[int, str], Tensor] = {}
+
+        def after_block(layer: int, tokens: Tensor, first_patch: int) -> None:
+            if layer in layers:
+                last = layer == self.depth - 1
+                normed = self.norm(tokens) if last else F.layer_norm(tokens, tokens.shape[-1:])
+                read[layer, "class"] = normed[:, 0]
+                read[layer, "patch"] = normed[:, first_patch:].mean(1)
+
+        self._pass(embedded, prompts, class_token_only=False, after_block=after_block)
+        return torch.cat([read[part.layer, part.kind] for part in parts], dim=1)
+
+    def _class_width(self, layer: int) -> int | None:
+        return self.dim
+
+    def _patch_width(self, layer: int) -> int:
+        return self.dim
+
+    def _named_weights(self) -> Mapping[str, Tensor]:
+        return {n: t for n, t in self.vit.state_dict().items() if not n.startswith("head")}
+
+
+def is_promptable(model: nn.Module) -> bool:
+    """Whether a model is a timm VisionTransformer with a class token."""
+    return isinstance(model, VisionTransformer) and bool(model.has_class_token)
 
 
 def check_promptable(vit: nn.Module, name: str) -> None:
@@ -315,5 +325,6 @@ def check_promptable(vit: nn.Module, name: str) -> None:
         )
 
 
-def _autocast(like: Tensor, precision: Precision) -> torch.autocast:
+def autocast(like: Tensor, precision: Precision) -> torch.autocast:
+    """The context of a pass in `precision` on the device of `like`."""
     return torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=precision == "bf16")

@@ -85,8 +85,13 @@ ViewChain: TypeAlias = tuple[Views, ...]
 """Views of the same n images, applied one after the other, each to what the last one gave."""
 
 
-def build(recipe: str, size: int, normalization: str) -> Preparation:
-    """How images become float32 (3, size, size), by the name of a recipe:
+def build(
+    recipe: str, size: int, normalization: str, own: tuple[Channels, Channels] | None = None
+) -> Preparation:
+    """How images become float32 (3, size, size), by the names of a recipe and a normalisation.
+
+    The normalisation "auto" is `own`: mean and standard deviation that the backbone was trained
+    with, whatever they are. The recipes:
 
     - `photo`: any part of the image from 8 % of its area up, mirrored half of the time; tested
       on the central square.
@@ -100,14 +105,21 @@ def build(recipe: str, size: int, normalization: str) -> Preparation:
     """
     if recipe not in RECIPES:
         raise ConfigError(f"unknown transform {recipe!r}", hint=f"use one of {', '.join(RECIPES)}")
-    if normalization not in NORMALIZATIONS:
+    known = NORMALIZATIONS if own is None else {**NORMALIZATIONS, "auto": own}
+    if normalization not in known:
         raise ConfigError(
-            f"unknown normalization {normalization!r}",
-            hint=f"use one of {', '.join(NORMALIZATIONS)}",
+            f"unknown normalization {normalization!r}", hint=f"use one of {', '.join(known)}"
         )
     if size < 1:
         raise ConfigError(f"the input size must be at least 1 pixel, not {size}")
-    return Preparation(RECIPES[recipe], size, *NORMALIZATIONS[normalization])
+    return Preparation(RECIPES[recipe], size, *known[normalization])
+
+
+def name_of(normalization: str, own: tuple[Channels, Channels]) -> str:
+    """The normalisation with "auto" resolved; "auto" stays where `own` has no name."""
+    if normalization != "auto":
+        return normalization
+    return next((name for name, values in NORMALIZATIONS.items() if values == own), "auto")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ class EmbeddedBackbone:
     name: str
     path: Path
     architecture: dict[str, Any]
-    normalization: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
     summary: str
 
 
@@ -23,11 +24,13 @@ def _find() -> dict[str, EmbeddedBackbone]:
     found = {}
     for card in sorted(Path(__file__).parent.glob("*.json")):
         about = json.loads(card.read_text(encoding="utf-8"))
+        inputs = about["training"]["normalisation"]
         found[card.stem] = EmbeddedBackbone(
             name=card.stem,
             path=card.with_suffix(".safetensors"),
             architecture=about["architecture"],
-            normalization=about["normalization"],
+            mean=(inputs["mean"],) * 3,
+            std=(inputs["std"],) * 3,
             summary=about["summary"],
         )
     return found

@@ -1,0 +1,97 @@
+"""timm's pre-trained weights: which names there are, and fetching them once."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from huggingface_hub import constants, hf_hub_url, try_to_load_from_cache
+
+from cprompt.errors import BackboneError
+from cprompt.vit import embedded
+
+ANSWER_WITHIN = 5.0
+"""Seconds that a server has to answer before its weights count as out of reach."""
+
+_FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+def with_tag(architecture: str, tag: str) -> str:
+    """The full name. A name without a tag is accepted only if timm has a single set of weights.
+
+    timm's default tag has changed over time, so a name without a tag would not say which weights
+    a result was made with.
+    """
+    tags = known_tags(architecture)
+    if tag in tags:
+        return f"{architecture}.{tag}"
+    known = ", ".join(f"{architecture}.{t}" for t in tags) or "none"
+    if tag:
+        raise BackboneError(
+            f"timm has no weights {tag!r} for {architecture}", hint=f"it has: {known}"
+        )
+    if len(tags) == 1:
+        return f"{architecture}.{tags[0]}"
+    raise BackboneError(
+        f"{architecture} has {len(tags)} sets of weights",
+        hint=f"name one so that results say which ({known}), or pass --weights FILE",
+    )
+
+
+def known_tags(architecture: str) -> list[str]:
+    """The tags of timm's weights for an architecture."""
+    return [name.partition(".")[2] for name in timm.list_pretrained(f"{architecture}.*")]
+
+
+def is_cached(tagged: str) -> bool:
+    """Whether timm would find these weights on this machine."""
+    about = timm.get_pretrained_cfg(tagged)
+    if about.hf_hub_id:
+        files = (about.hf_hub_filename,) if about.hf_hub_filename else _FILES
+        return any(isinstance(try_to_load_from_cache(about.hf_hub_id, f), str) for f in files)
+    return bool(about.url) and (_torch_cache() / Path(about.url).name).is_file()
+
+
+def check_reachable(tagged: str) -> None:
+    """Raise at once if weights are neither on this machine nor behind a server that answers.
+
+    Without this the downloader tries for about a minute, and says so again and again.
+    """
+    if is_cached(tagged):
+        return
+    if constants.HF_HUB_OFFLINE:
+        raise out_of_reach(tagged, "HF_HUB_OFFLINE is set")
+    try:
+        request = urllib.request.Request(_address(tagged), method="HEAD")
+        urllib.request.urlopen(request, timeout=ANSWER_WITHIN).close()
+    except urllib.error.HTTPError:
+        return  # it answered; what it means, the downloader knows better
+    except (OSError, ValueError) as error:
+        raise out_of_reach(tagged, getattr(error, "reason", None) or error) from error
+
+
+def out_of_reach(tagged: str, why: Any) -> BackboneError:
+    """The error that says which file to bring, and where to."""
+    return BackboneError(
+        f"the weights of {tagged} are not on this machine and could not be fetched ({why})",
+        hint=f"bring {_address(tagged)} from another machine as {tagged}"
+        f"{Path(_address(tagged)).suffix} and pass --weights FILE, or use the embedded backbone "
+        f"(--backbone {next(iter(embedded.EMBEDDED), 'none')})",
+    )
+
+
+def _address(tagged: str) -> str:
+    """Where the file of the weights is."""
+    about = timm.get_pretrained_cfg(tagged)
+    if not about.hf_hub_id:
+        return str(about.url)
+    return hf_hub_url(about.hf_hub_id, about.hf_hub_filename or _FILES[0])
+
+
+def _torch_cache() -> Path:
+    return Path(os.fspath(torch.hub.get_dir())) / "checkpoints"
