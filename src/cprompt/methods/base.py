@@ -92,7 +92,7 @@ class Method(nn.Module):
     features_are_final: ClassVar[bool] = False
     """Whether an image's feature under a given task's prompt never changes after that task."""
     needs_prompts: ClassVar[bool] = True
-    """Whether the backbone must be a `FrozenViT`. If not, only what every `Backbone` has is used."""
+    """Whether the backbone must be a `FrozenViT`; if not, any `Backbone` will do."""
     extra_views: int = 0
     """How many randomly augmented views of every image `end_task` gets beside the test view."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()

@@ -34,6 +34,9 @@ class FrozenModel(Backbone):
     torch.Size([2, 152])
     """
 
+    model: Any
+    """timm's; each kind of model has methods of its own."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -247,7 +250,7 @@ def _count_layers(model: nn.Module, images: Tensor, features: Tensor) -> int:
     return len(maps) if same else 1
 
 
-def _pooled(model: nn.Module, features: Tensor) -> Tensor:
+def _pooled(model: Any, features: Tensor) -> Tensor:
     """The model's own pooled output before its classifier: (B, C)."""
     pooled: Tensor = model.forward_head(features, pre_logits=True)
     return pooled.flatten(1)

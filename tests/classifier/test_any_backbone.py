@@ -1,0 +1,60 @@
+"""A classifier on models of many families: learn, predict, save, load, export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cprompt import ContinualClassifier
+from cprompt.classifier.onnx_export import export_onnx
+from cprompt.errors import BackboneError
+from tests.classifier.common import batch, photos
+from tests.vit.families import FAMILIES
+
+
+def on(key: str, **params: object) -> ContinualClassifier:
+    usual = {"method": "strata", "weights": "random:0", "image_size": FAMILIES[key].size}
+    settings = {"settings": {"views": 1, "shrinkage": 0.1}, "transform": "plain", "device": "cpu"}
+    return ContinualClassifier(f"tiny_{key}", **{**usual, **settings, **params})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", FAMILIES)
+def test_from_photos_to_an_exported_file(key: str, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    classifier = on(key)
+    classifier.learn(*batch(0, apple=6, plum=6))
+    classifier.learn(*batch(1, pear=6))
+    shown = photos("apple", 3, 7) + photos("pear", 3, 7) + photos("plum", 3, 7)
+    assert classifier.predict(shown, unknown=False) == ["apple"] * 3 + ["pear"] * 3 + ["plum"] * 3
+    expected = classifier.predict_proba(shown)
+
+    classifier.save(tmp_path / "model")
+    loaded = ContinualClassifier.load(tmp_path / "model", device="cpu")
+    np.testing.assert_allclose(loaded.predict_proba(shown), expected, atol=1e-6)
+
+    info = export_onnx(classifier, tmp_path / "model.onnx", check=shown)
+    assert info.checked == len(shown)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    about = json.loads(session.get_modelmeta().custom_metadata_map["normalization"])
+    vit = classifier.method_.backbone
+    assert (tuple(about["mean"]), tuple(about["std"])) == (vit.mean, vit.std)
+
+
+def test_the_normalisation_is_the_models_own_though_it_has_no_name(tmp_path: Path) -> None:
+    classifier = on("eva02").learn(*batch(0, apple=3, plum=3))
+    clip = (0.48145466, 0.4578275, 0.40821073)
+    assert classifier.preparation_.mean == clip
+    classifier.save(tmp_path / "model")
+    loaded = ContinualClassifier.load(tmp_path / "model", device="cpu")
+    assert loaded.preparation_ == classifier.preparation_
+    assert on("eva02", normalization="imagenet").preparation_.mean == (0.485, 0.456, 0.406)
+
+
+@pytest.mark.parametrize("method", ["aligned", "cprompt", "l2p", "finetune", "slca"])
+def test_a_method_that_prompts_says_at_once_what_it_needs(method: str) -> None:
+    classifier = on("siglip", method=method, settings=None)
+    with pytest.raises(BackboneError, match=rf"{method} needs a backbone that can be.*strata"):
+        classifier.learn(*batch(0, apple=3, plum=3))
