@@ -18,13 +18,14 @@ SIDE = 24
 
 def tiny(**params: Any) -> ContinualClassifier:
     usual: dict[str, Any] = {
+        "backbone": "test_vit",
         "weights": "random:0",
         "image_size": 48,
         "training": {"epochs": 1, "batch_size": 8},
         "transform": "plain",
         "device": "cpu",
     }
-    return ContinualClassifier("test_vit", **{**usual, **params})
+    return ContinualClassifier(**{**usual, **params})
 
 
 def photos(name: str, count: int, seed: int = 0) -> list[np.ndarray]:

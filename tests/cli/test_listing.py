@@ -5,13 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from cprompt.cli.listing import SUGGESTED
+import timm
+import torch
+
+from cprompt.cli.listing import FOR_STRATA, SUGGESTED
 from cprompt.data.registry import DATASETS
 from cprompt.methods.registry import METHODS
 from cprompt.research.config import PARTS
 from cprompt.research.recipes import benchmarks, flavours, method_recipe
 from cprompt.vit.embedded import EMBEDDED
 from cprompt.vit.loading import PAPER_BACKBONE
+from cprompt.vit.promptable import is_promptable
 from tests.cli.common import Main, ok, squeezed
 
 
@@ -23,8 +27,25 @@ def test_list_names_everything_there_is() -> None:
     assert first_words(ok("list", "methods")) >= set(METHODS)
     assert first_words(ok("list", "benchmarks")) >= set(benchmarks())
     assert first_words(ok("list", "datasets")) >= set(DATASETS)
-    assert first_words(ok("list", "backbones")) >= {PAPER_BACKBONE, *SUGGESTED, *EMBEDDED}
+    assert first_words(ok("list", "backbones")) >= {
+        PAPER_BACKBONE,
+        *SUGGESTED,
+        *FOR_STRATA,
+        *EMBEDDED,
+    }
     assert not {*SUGGESTED} & {*EMBEDDED}  # the suggested ones are timm's
+
+
+def test_list_says_which_backbones_can_be_prompted() -> None:
+    rows = [line.split()[:2] for line in ok("list", "backbones").splitlines()]
+    for name in (PAPER_BACKBONE, *SUGGESTED, *EMBEDDED):
+        assert [name, "all"] in rows
+    for name in FOR_STRATA:
+        assert [name, "strata"] in rows
+        assert name in timm.list_pretrained()
+        # Built without memory for its weights; only the kind of model matters.
+        with torch.device("meta"):
+            assert not is_promptable(timm.create_model(name.partition(".")[0]))
 
 
 def test_list_says_what_each_method_is() -> None:

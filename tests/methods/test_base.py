@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cprompt.errors import ConfigError
+from cprompt.errors import BackboneError, ConfigError
 from cprompt.methods.base import Method, create_method, rebuild, register
-from cprompt.methods.registry import MethodRegistry
+from cprompt.methods.registry import METHODS, MethodRegistry
+from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import Embedded, FrozenViT
 
 
@@ -125,3 +126,18 @@ def test_a_rebuilt_method_has_the_saved_values(
     trainable = [name for name, _ in fresh.named_parameters()]
     assert trainable == [name for name, _ in method.named_parameters()]
     assert bool(trainable) is open_
+
+
+def test_only_methods_that_need_no_prompts_take_any_backbone() -> None:
+    """Every built-in one, on a model that cannot be prompted."""
+    other = load_backbone("test_resnet", "random:0", 64)
+    taken = set()
+    for name in METHODS:
+        if METHODS[name].needs_prompts:
+            with pytest.raises(BackboneError, match=f"{name} needs a .* test_resnet is not") as e:
+                create_method(name, other)
+            assert e.value.hint is not None
+            assert "vit_base_patch16_224" in e.value.hint
+        else:
+            taken.add(create_method(name, other).name)
+    assert "strata" in taken

@@ -316,7 +316,7 @@ def test_the_class_orders_are_the_released_code_s() -> None:
         ("7: {epochs: 3}", r"^no settings 7; there are method, data, "),
         ("method: {taau: 3}", r"^method cprompt: no setting 'taau'; did you mean 'tau'\?$"),
         ("data: {transform: odd}", r"^data: transform 'odd' is not one of photo, cifar, "),
-        ("data: {normalization: odd}", r"^data: normalization 'odd' is not one of none, "),
+        ("data: {normalization: odd}", r"^data: normalization 'odd' is not auto or one of none, "),
         ("execution: {workers: -1}", r"^execution: workers -1 must not be negative$"),
         ("execution: {eval_batch_size: 0}", r"^execution: eval_batch_size 0 must be positive$"),
         ("evaluation: {modes: [given]}", r"^evaluation: modes must include 'selected'$"),

@@ -50,6 +50,16 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert x.losses == y.losses
 
 
+def test_a_run_on_a_model_that_cannot_be_prompted(tiny: dict[str, Any], tmp_path: Path) -> None:
+    """With its own normalisation, to the last row of counts."""
+    more = {"backbone.name": "test_convnext", "data.normalization": "auto", "method.views": 1}
+    config = resolve("shapes", "strata", overrides=tiny | more)
+    record = run(config, tmp_path)
+    assert record.finished
+    assert record.backbone["name"] == "test_convnext"
+    assert [sum(row.total) for row in record.rows] == [9, 12, 18]
+
+
 # --- resuming -----------------------------------------------------------------------------------
 
 

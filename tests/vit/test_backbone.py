@@ -36,7 +36,12 @@ def test_a_fingerprint_is_that_of_the_weights_alone(key: str) -> None:
             224,
         ),
         ("efficientnet_b0.ra_in1k", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 224),
-        ("mobilenetv4_conv_small.e1200_r224_in1k", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 224),
+        (
+            "mobilenetv4_conv_small.e1200_r224_in1k",
+            (0.485, 0.456, 0.406),
+            (0.229, 0.224, 0.225),
+            224,
+        ),
     ],
 )
 def test_size_and_normalisation_are_the_models_own(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
@@ -12,7 +11,9 @@ from safetensors.torch import save_file
 
 from cprompt.errors import BackboneError
 from cprompt.vit.loading import load_backbone
+from cprompt.vit.promptable import FrozenViT
 from tests.vit.common import images
+from tests.vit.families import FAMILIES
 
 
 def test_random_weights_depend_on_the_seed_alone() -> None:
@@ -45,38 +46,42 @@ def test_another_image_size_resizes_the_position_embedding(tmp_path: Path) -> No
     assert loaded(images(1, 64)).shape == (1, 64)
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "weights.safetensors"
-    save_file(timm.create_model("vit_tiny_patch16_224").state_dict(), path)
-    with pytest.raises(BackboneError, match="does not fit") as caught:
-        load_backbone("test_vit", weights=path)
-    assert caught.value.file == str(path)
-    save_file({"other": torch.zeros(1)}, path)
-    with pytest.raises(BackboneError, match="tensors are missing"):
-        load_backbone("test_vit", weights=path)
+@pytest.mark.parametrize("key", FAMILIES)
+def test_a_file_fits_a_model_of_any_family_whatever_its_classifier(
+    tmp_path: Path, key: str
+) -> None:
+    family = FAMILIES[key]
+    one = load_backbone(f"tiny_{key}", "random:0", family.size)
+    try:
+        source = timm.create_model(f"tiny_{key}", num_classes=7, img_size=family.size)
+    except TypeError:
+        source = timm.create_model(f"tiny_{key}", num_classes=7)
+    path = tmp_path / f"tiny_{key}.safetensors"
+    save_file({name: t.contiguous() for name, t in source.state_dict().items()}, path)
+    loaded = load_backbone("auto", path, family.size)  # named by the file
+    assert (loaded.name, loaded.weights) == (f"tiny_{key}", f"file:{path.name}")
+    assert loaded.fingerprint != one.fingerprint
+    mine = (loaded.vit if isinstance(loaded, FrozenViT) else loaded.model).state_dict()
+    assert mine
+    for name, tensor in mine.items():
+        assert torch.equal(tensor, source.state_dict()[name]), name
 
 
-def test_unreadable_weights_are_named(tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match="does not exist") as caught:
-        load_backbone("test_vit", weights=tmp_path / "nowhere.pth")
-    assert caught.value.file == str(tmp_path / "nowhere.pth")
-    for name in ("broken.safetensors", "broken.pth"):
-        (tmp_path / name).write_bytes(b"not weights")
-        with pytest.raises(BackboneError, match="cannot be read") as caught:
-            load_backbone("test_vit", weights=tmp_path / name)
-        assert caught.value.file == str(tmp_path / name)
-        assert caught.value.hint is not None
+def test_a_file_named_after_a_model_needs_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "test_vit.r160_in1k.safetensors"
+    save_file(timm.create_model("test_vit").state_dict(), path)
+    assert load_backbone(weights=path).name == "test_vit.r160_in1k"
+    other = path.rename(tmp_path / "mine.safetensors")
+    for weights in (other, "random:0"):
+        with pytest.raises(BackboneError, match=r"do not say which model.*--backbone NAME"):
+            load_backbone("auto", weights)
 
 
-def test_a_pickle_with_code_in_it_is_not_run(tmp_path: Path) -> None:
-    class Evil:
-        def __reduce__(self) -> Any:
-            return (open, (str(tmp_path / "ran"), "w"))
-
-    torch.save({"x": Evil()}, tmp_path / "evil.pth")
-    with pytest.raises(BackboneError, match="cannot be read"):
-        load_backbone("test_vit", weights=tmp_path / "evil.pth")
-    assert not (tmp_path / "ran").exists()
+def test_which_models_can_be_prompted() -> None:
+    for key, family in FAMILIES.items():
+        backbone = load_backbone(f"tiny_{key}", "random:0", family.size)
+        assert isinstance(backbone, FrozenViT) == (key == "dinov2"), key
+        assert backbone.image_size == (family.size, family.size)
 
 
 def test_a_bare_name_with_several_weight_tags_is_ambiguous() -> None:
@@ -88,10 +93,11 @@ def test_a_bare_name_with_several_weight_tags_is_ambiguous() -> None:
         load_backbone("vit_imaginary")
 
 
-def test_without_a_network_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*args: object, **kwargs: object) -> None:
-        raise OSError("no route to host")
+def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*args: object, **kwargs: object) -> None:
+        raise OSError("no space left")
 
-    monkeypatch.setattr("cprompt.vit.loading.timm.create_model", offline)
-    with pytest.raises(BackboneError, match=r"not on this machine.*no route to host.*--weights"):
+    monkeypatch.setattr("cprompt.vit.loading.check_reachable", lambda name: None)
+    monkeypatch.setattr("cprompt.vit.loading.timm.create_model", failing)
+    with pytest.raises(BackboneError, match=r"not on this machine.*no space left.*--weights"):
         load_backbone("vit_base_patch16_224.augreg_in21k_ft_in1k")

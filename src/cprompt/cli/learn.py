@@ -19,7 +19,9 @@ def learn(
     model: Path = typer.Argument(help="A model folder; made if it does not exist."),
     photos: Path = typer.Argument(help="A folder with one folder of photos per class."),
     backbone: str | None = typer.Option(None, help="New model: see `cprompt list backbones`."),
-    weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
+    weights: str | None = typer.Option(
+        None, help="Local file of weights; named after its model, it needs no --backbone."
+    ),
     method: str | None = typer.Option(None, help="New model: see `cprompt list methods`."),
     accept: float | None = typer.Option(
         None, help="New model: share of known photos that must not be called unknown."

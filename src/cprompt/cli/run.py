@@ -23,7 +23,7 @@ def run(
     data: str | None = typer.Option(None, help="Folder of the dataset's images."),
     backbone: str | None = typer.Option(None, help="Frozen model, see `cprompt list backbones`."),
     weights: str | None = typer.Option(
-        None, help="Local .safetensors or .pth file with the backbone's weights."
+        None, help="Local .safetensors or .pth file; one named after its model needs no --backbone."
     ),
     seed: int | None = typer.Option(
         None, help="One seed for class order, initialisation and data."
@@ -51,10 +51,11 @@ def run(
     from cprompt.research.record import FILE
     from cprompt.research.tracking import Tracking, make_trackers
     from cprompt.training.observers import Observers
+    from cprompt.vit.loading import model_named_by
 
     short = {
         "data.root": data,
-        "backbone.name": backbone,
+        "backbone.name": backbone or (model_named_by(weights) if weights else None),
         "backbone.weights": weights,
         **dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed),
     }

@@ -87,7 +87,8 @@ def table(
         _print(cost.table(), format)
         return
     spec = select_benchmarks(load_table(name), benchmark)
-    short = {"backbone.name": backbone, "backbone.weights": weights}
+    named = model_named_by(weights) if weights else None
+    short = {"backbone.name": backbone or named, "backbone.weights": weights}
     overrides = {k: v for k, v in short.items() if v is not None} | overrides
     numbers = list(PAPER_SEEDS) if seeds is None else _parse_seeds(seeds)
     if small and data:

@@ -68,12 +68,23 @@ def load_backbone(
     return _frozen(model, name, f"file:{path.name}", image_size)
 
 
+def model_named_by(weights: str | Path) -> str | None:
+    """The timm model that a file of weights is named after, if it is.
+
+    >>> model_named_by("downloads/vit_tiny_patch16_224.augreg_in21k.safetensors")
+    'vit_tiny_patch16_224.augreg_in21k'
+    >>> model_named_by("mine.safetensors")
+    """
+    name = Path(weights).stem
+    return name if timm.is_model(name.partition(".")[0]) else None
+
+
 def _automatic_name(weights: str | Path | None) -> str:
     """The name that "auto" stands for."""
     if weights is None:
         return PAPER_BACKBONE if is_cached(PAPER_BACKBONE) else next(iter(embedded.EMBEDDED))
-    name = Path(weights).stem
-    if str(weights).startswith("random:") or not timm.is_model(name.partition(".")[0]):
+    name = model_named_by(weights)
+    if name is None:
         raise BackboneError(
             f"weights {weights} do not say which model they are for",
             hint="pass --backbone NAME, or name the file after the model, as in "

@@ -17,6 +17,7 @@ from cprompt.data.pipeline.views import (
     Views,
     apply_views,
     build,
+    name_of,
     random_crops,
 )
 from cprompt.errors import ConfigError
@@ -297,3 +298,19 @@ def test_what_is_unknown_is_named_with_what_is_valid(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         build(recipe, size, normalization)
+
+
+def test_auto_is_the_backbones_own_normalisation_whatever_it_is() -> None:
+    own = (0.48, 0.46, 0.41), (0.27, 0.26, 0.28)
+    built = build("photo", 16, "auto", own)
+    assert (built.mean, built.std) == own
+    assert build("photo", 16, "imagenet", own) == build("photo", 16, "imagenet")
+    with pytest.raises(ConfigError, match="unknown normalization 'auto'"):
+        build("photo", 16, "auto")
+
+
+def test_a_normalisation_is_named_where_it_has_a_name() -> None:
+    own = (0.48, 0.46, 0.41), (0.27, 0.26, 0.28)
+    assert name_of("auto", NORMALIZATIONS["imagenet"]) == "imagenet"
+    assert name_of("auto", own) == "auto"
+    assert name_of("none", own) == "none"
