@@ -82,6 +82,7 @@ def table(
         run_folder,
         select_benchmarks,
     )
+    from cprompt.vit.loading import model_named_by
 
     if name == "resources":
         _print(cost.table(), format)
