@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.methods.base import Batches, Method, register
+from cprompt.methods.base import Batches, ClassifierDefaults, Method, register
 from cprompt.methods.parts.class_moments import ClassMoments, gaussian_head
 from cprompt.settings import check, setting
 from cprompt.vit.promptable import Embedded, FrozenViT
@@ -38,6 +38,8 @@ class LDA(Method):
 
     config: LDAConfig
     features_are_final = True
+    # A batch of photos has fewer images than a feature has numbers: its covariance is singular.
+    classifier_defaults = ClassifierDefaults(settings={"shrinkage": 0.3}, temperature=10.0)
     weight: Tensor
     bias: Tensor
 

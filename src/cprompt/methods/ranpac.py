@@ -48,7 +48,7 @@ class RanPAC(Method):
     config: RanPACConfig
     features_are_final = True
     # With 10,000 projections a model folder would have 800 MB.
-    classifier_defaults = ClassifierDefaults(settings={"projections": 2000}, temperature=0.1)
+    classifier_defaults = ClassifierDefaults(settings={"projections": 2000}, temperature=0.2)
     projection: Tensor
     ridge: Tensor
     weight: Tensor
