@@ -11,8 +11,8 @@ import torch
 from cprompt.errors import ConfigError
 from cprompt.methods.base import create_method, rebuild
 from cprompt.methods.ranpac import RanPAC, projection
-from cprompt.vit.promptable import FrozenViT
-from tests.methods.common import class_tokens, learnt_in_tasks, of_class, random_images
+from cprompt.vit.promptable import FrozenViT, Prompts
+from tests.methods.common import class_tokens, learnt_in_tasks, of_class, random_images, step_losses
 
 M, CLASSES = 50, 4
 
@@ -105,12 +105,47 @@ def test_the_projection_is_not_saved_and_is_the_same_again(backbone: FrozenViT) 
     )
 
 
+def test_without_adaptation_nothing_is_trained(backbone: FrozenViT) -> None:
+    method = create_method("ranpac", backbone, {"projections": M})
+    method.begin_task(2, torch.Generator().manual_seed(0))
+    assert not list(method.parameters())
+    assert step_losses(method, random_images(2), torch.tensor([0, 1])) == {}
+
+
+def test_images_are_counted_under_the_prompt_of_the_first_task(backbone: FrozenViT) -> None:
+    adapted = {"projections": M, "adaptation": "prompt", "prompt_length": 2, "ridge": 1.0}
+    method = create_method("ranpac", backbone, adapted)
+    assert isinstance(method, RanPAC)
+    method.begin_task(2, torch.Generator().manual_seed(0))
+    prefixes = method.first.prefixes
+    assert prefixes is not None
+    with torch.no_grad():
+        prefixes += torch.randn(prefixes.shape, generator=torch.Generator().manual_seed(1))
+    images = torch.cat([of_class(0), of_class(1)])
+    targets = torch.arange(2).repeat_interleave(3)
+    assert set(step_losses(method, images, targets)) == {"ce"}
+    method.end_task([(method.embed(images), targets)])
+    method.close_task()
+    pairs = {i: (p[0], p[1]) for i, p in enumerate(prefixes.detach())}
+    with torch.no_grad():
+        encoded = backbone.encode(backbone.embed(images), Prompts(prefixes=pairs))
+        x = backbone.vit.norm(encoded)[:, 0].double().numpy()
+    h = naive_h(x)
+    np.testing.assert_allclose(method.moments.second.numpy(), h.T @ h, rtol=1e-3, atol=1e-2)
+    plain = naive_h(np.concatenate([tokens_of(backbone, c) for c in (0, 1)]))
+    assert np.abs(plain.T @ plain - h.T @ h).max() > 1  # the prompt matters
+    method.begin_task(1, torch.Generator())
+    assert step_losses(method, images, targets) == {}
+    assert not any(p.requires_grad for p in method.parameters())
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"projections": -1}, "projections -1 must be 0 or more"),
         ({"seed": -1}, "seed -1 must be in"),
         ({"ridge": 0.0}, "ridge 0.0 must be positive"),
+        ({"prompt_length": 0}, "prompt_length 0 must be at least 1"),
     ],
 )
 def test_bad_settings_are_named(

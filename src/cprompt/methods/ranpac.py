@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.methods.base import Batches, ClassifierDefaults, Method, register
+from cprompt.methods.base import Batches, ClassifierDefaults, Draws, Method, register
 from cprompt.methods.parts.class_moments import ClassMoments
+from cprompt.methods.parts.first_prompt import FirstPrompt, FirstPromptConfig
 from cprompt.methods.parts.ridge import RIDGES, best_ridge, ridge_head
 from cprompt.settings import check, setting
 from cprompt.vit.promptable import Embedded, FrozenViT
@@ -20,7 +21,7 @@ _PART = 256
 
 
 @dataclass(frozen=True)
-class RanPACConfig:
+class RanPACConfig(FirstPromptConfig):
     """Settings of RanPAC."""
 
     projections: int = setting(
@@ -32,6 +33,7 @@ class RanPACConfig:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(self.projections >= 0, f"projections {self.projections} must be 0 or more")
         check(0 <= self.seed < 2**32, f"seed {self.seed} must be in [0, 2^32)")
         check(self.ridge is None or self.ridge > 0, f"ridge {self.ridge} must be positive")
@@ -43,6 +45,8 @@ class RanPAC(Method):
 
     Kept are sums over all images: of h for each class (C, M), and of h hᵀ (M, M). The head follows
     after every task. W (D, M) is not saved: it is drawn again from `seed`.
+
+    With `adaptation` prompt, a prompt is first trained on the first task, by cross-entropy on x.
     """
 
     config: RanPACConfig
@@ -55,6 +59,7 @@ class RanPAC(Method):
 
     def __init__(self, backbone: FrozenViT, config: RanPACConfig) -> None:
         super().__init__(backbone, config)
+        self.first = FirstPrompt(config)
         drawn = projection(backbone.dim, config.projections, config.seed)
         self.register_buffer("projection", drawn, persistent=False)
         self.moments = ClassMoments(config.projections or backbone.dim)
@@ -63,10 +68,16 @@ class RanPAC(Method):
         self.register_buffer("weight", torch.zeros(0, self.moments.dim))
 
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
-        """Make room for the new classes."""
+        """Make room for the new classes; before the first task, for the prompt."""
         super().begin_task(n_classes, rng)
+        if self.n_tasks == 1:
+            self.first.open(self.backbone, n_classes, self.backbone.dim, rng)
         self.moments.open(n_classes)
         self.weight = torch.cat([self.weight, self.weight.new_zeros(n_classes, self.moments.dim)])
+
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+        """`ce` of a head on the class token; in the first task, with a prompt to train."""
+        return self.first.loss(self.feature(embedded), targets) if self.first.is_open else {}
 
     def end_task(self, batches: Batches) -> None:
         """Count the task's images, choose the penalty, then work out the head over all classes."""
@@ -90,11 +101,15 @@ class RanPAC(Method):
             fitted, asked = (self.project(features[part]).double() for part in (~held, held))
             self.ridge.fill_(best_ridge(fitted, one_hot[~held], asked, one_hot[held]))
 
+    def close_task(self) -> None:
+        """Freeze the prompt."""
+        self.first.close()
+
     def feature(
         self, embedded: Embedded, query: Tensor | None = None, task: Tensor | None = None
     ) -> Tensor:
         """The class token after the final norm (B, D), not yet projected."""
-        return self.backbone.read(embedded, tap="post_norm")
+        return self.backbone.read(embedded, self.first.prompts(), "post_norm")
 
     def project(self, feature: Tensor) -> Tensor:
         """h (B, M)."""
