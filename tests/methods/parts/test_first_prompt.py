@@ -48,7 +48,7 @@ def test_the_loss_is_smoothed_cross_entropy(backbone: FrozenViT, smoothing: floa
         for c in range(CLASSES):
             share = smoothing / CLASSES + (1 - smoothing) * (c == truth)
             expected -= share * np.log(powers[c] / powers.sum()) / len(x)
-    assert float(prompt.loss(x, y)["ce"]) == pytest.approx(expected, rel=1e-4)
+    assert prompt.loss(x, y)["ce"].item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_every_block_gets_its_own_keys_and_values(backbone: FrozenViT) -> None:
