@@ -26,3 +26,14 @@ class StopAt(Observer):
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt
+
+
+class StopAtTask(Observer):
+    """Raises when the task of this number, from 0, has begun."""
+
+    def __init__(self, task: int) -> None:
+        self.task = task
+
+    def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
+        if task == self.task:
+            raise KeyboardInterrupt

@@ -44,11 +44,11 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with nothing but the page's method and table, for the benchmark `shapes`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "nearest_mean.py").write_text(METHOD, "utf-8")
+    (tmp_path / "prototypes.py").write_text(METHOD, "utf-8")
     (tmp_path / "table.yaml").write_text(TABLE.replace("cars10", "shapes"), "utf-8")
     with forgotten_afterwards():
         yield tmp_path
-    sys.modules.pop("nearest_mean", None)
+    sys.modules.pop("prototypes", None)
 
 
 def ok(*words: str) -> str:
@@ -62,9 +62,9 @@ def test_a_newcomers_method_goes_from_its_file_to_a_table(
 ) -> None:
     """Listed, run, resumed, tabulated, reported; the file and the table take under 60 lines."""
     assert len(METHOD.splitlines()) + len(TABLE.splitlines()) < 60
-    outside = ["--plugin", "nearest_mean"]
-    assert "nearest_mean" in ok("list", "methods", *outside)
-    run = ["run", "shapes", "--method", "nearest_mean", *outside, *TINY, "--out", "one"]
+    outside = ["--plugin", "prototypes"]
+    assert "prototypes" in ok("list", "methods", *outside)
+    run = ["run", "shapes", "--method", "prototypes", *outside, *TINY, "--out", "one"]
     ok(*run)
     record = load_record(Path("one"))
     assert record.finished
@@ -72,11 +72,11 @@ def test_a_newcomers_method_goes_from_its_file_to_a_table(
     ok(*run, "--resume")
     assert load_record(Path("one")).rows == record.rows
     table = ok("table", "table.yaml", *outside, *TINY, "--seeds", "1", "--format", "markdown")
-    assert re.search(r"\| Nearest mean \| [\d.]+ \| [\d.]+ \|", table)
+    assert re.search(r"\| Prototypes \| [\d.]+ \| [\d.]+ \|", table)
     assert re.search(r"\| CPrompt \| [\d.]+ \| [\d.]+ \|", table)
     monkeypatch.setattr(figures, "to_files", lambda figure: {})  # the page has them all
     ok("report", "one", "--out", "report")
-    assert "Nearest mean" in Path("report/report.html").read_text("utf-8")
+    assert "Prototypes" in Path("report/report.html").read_text("utf-8")
 
 
 def test_a_newcomers_method_answers_photos_and_is_served(newcomer: Path) -> None:
@@ -85,9 +85,9 @@ def test_a_newcomers_method_answers_photos_and_is_served(newcomer: Path) -> None
         folder = newcomer / "photos" / drawn.classes[label]
         folder.mkdir(parents=True, exist_ok=True)
         drawn.train.load(i).save(folder / f"{i}.png")
-    outside = ["--plugin", "nearest_mean"]
+    outside = ["--plugin", "prototypes"]
     embedded = ["--backbone", "test_vit", "--weights", "random:0"]
-    ok("learn", "model", "photos", "--method", "nearest_mean", *embedded, *outside)
+    ok("learn", "model", "photos", "--method", "prototypes", *embedded, *outside)
     photo = next(Path("photos", drawn.classes[0]).iterdir())
     (answer,) = json.loads(ok("predict", "model", str(photo), "--json", *outside))
     assert answer["ranking"][0][0] == drawn.classes[0]
@@ -100,12 +100,10 @@ def test_a_newcomers_method_answers_photos_and_is_served(newcomer: Path) -> None
 
 
 def test_without_the_plugin_a_run_or_a_model_says_what_is_missing(newcomer: Path) -> None:
-    with pytest.raises(ConfigError, match="no method is called 'nearest_mean'") as caught:
-        CliRunner().invoke(
-            app, ["run", "shapes", "--method", "nearest_mean"], catch_exceptions=False
-        )
+    with pytest.raises(ConfigError, match="no method is called 'prototypes'") as caught:
+        CliRunner().invoke(app, ["run", "shapes", "--method", "prototypes"], catch_exceptions=False)
     assert "--plugin" in str(caught.value.hint)
-    assert "nearest_mean" not in sys.modules
+    assert "prototypes" not in sys.modules
 
 
 @pytest.mark.parametrize(
@@ -127,7 +125,7 @@ def test_a_plugin_that_fails_is_named_with_its_error(
 
 def test_a_plugin_that_takes_the_name_of_a_method_is_refused(newcomer: Path) -> None:
     assert "cprompt" in METHODS
-    (newcomer / "again.py").write_text(METHOD.replace('"nearest_mean"', '"finetune"'), "utf-8")
+    (newcomer / "again.py").write_text(METHOD.replace('"prototypes"', '"finetune"'), "utf-8")
     METHODS["finetune"]  # imported, as by any earlier run
     with pytest.raises(ConfigError, match="two methods are called 'finetune'"):
         plugins.import_module("again")
@@ -151,7 +149,7 @@ build-backend = "setuptools.build_meta"
 name = "our-methods"
 version = "1"
 [project.entry-points."cprompt.methods"]
-nearest_mean = "our_methods.nearest_mean"
+prototypes = "our_methods.prototypes"
 broken = "our_methods.nothing"
 [project.entry-points."cprompt.datasets"]
 black = "our_methods.black:BLACK"
@@ -170,7 +168,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     package = tmp_path / "project" / "our_methods"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "nearest_mean.py").write_text(METHOD, "utf-8")
+    (package / "prototypes.py").write_text(METHOD, "utf-8")
     (package / "black.py").write_text(DATASET, "utf-8")
     (package.parent / "pyproject.toml").write_text(PROJECT, "utf-8")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
@@ -182,7 +180,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(METHODS, "_infos", {**methods._infos, **METHODS._infos})
     monkeypatch.setattr(DATASETS, "_offers", datasets._offers)
     yield
-    METHODS._classes.pop("nearest_mean", None)
+    METHODS._classes.pop("prototypes", None)
     for module in [name for name in sys.modules if name.partition(".")[0] == "our_methods"]:
         del sys.modules[module]
 
@@ -190,15 +188,15 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.mark.usefixtures("installed")
 def test_an_installed_package_brings_methods_and_datasets() -> None:
     """Listed, run and resumed without a word; one that is broken spoils nothing but itself."""
-    assert "nearest_mean" in ok("list", "methods")
+    assert "prototypes" in ok("list", "methods")
     assert "our_methods" not in sys.modules  # listing imports no method
     assert "black" in ok("list", "datasets")
-    run = ["run", "shapes", "--method", "nearest_mean", *TINY, "--out", "one"]
+    run = ["run", "shapes", "--method", "prototypes", *TINY, "--out", "one"]
     ok(*run)
     ok(*run, "--resume")
     assert load_record(Path("one")).finished
     black = ["--data.dataset", "black", "--stream.sizes", "[1,1]", "--out", "two"]
-    ok("run", "folder", *black, "--method", "nearest_mean", *SMALL)
+    ok("run", "folder", *black, "--method", "prototypes", *SMALL)
     assert load_record(Path("two")).dataset == "black"
     with pytest.raises(ConfigError, match="our-methods") as broken:
         ok("run", "shapes", "--method", "broken")

@@ -41,6 +41,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "cprompt": {"method": "cprompt", "settings": {"length": 2}},
     "finetune": {"method": "finetune", "settings": {"length": 2}},
     "l2p": {"method": "l2p", "settings": {"length": 2, "top_n": 2}},
+    "lda": {"method": "lda"},
+    "nearest_mean": {"method": "nearest_mean"},
+    "ranpac": {"method": "ranpac", "settings": {"projections": 40}},
 }
 
 

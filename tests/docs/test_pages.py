@@ -33,14 +33,14 @@ def test_the_worked_example_of_a_method_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     method_file, example = blocks("docs/add_a_method.md")
-    (tmp_path / "nearest_mean.py").write_text(method_file, "utf-8")
+    (tmp_path / "prototypes.py").write_text(method_file, "utf-8")
     made: dict[str, Any] = {}
     with forgotten_afterwards():
         exec(compile(example, "docs/add_a_method.md", "exec"), made)
-        sys.modules.pop("nearest_mean")
+        sys.modules.pop("prototypes")
         record = made["record"]
-        method = load_method(Path("runs/nearest_mean"), load_backbone(record.backbone["name"]))
-        assert type(method) is METHODS["nearest_mean"]
+        method = load_method(Path("runs/prototypes"), load_backbone(record.backbone["name"]))
+        assert type(method) is METHODS["prototypes"]
 
     assert record.finished
     assert record.stream.sizes == (3, 1, 2)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cprompt.methods.base import Batches, Method, create_method
@@ -127,3 +129,33 @@ def step_losses(
 def chosen_tasks(method: Method, images: Tensor) -> Tensor:
     """The task whose prompt answers each image."""
     return method.choose(method.ask(images))
+
+
+def of_class(number: int, images: int = 3) -> Tensor:
+    """Images around a middle of the class's own."""
+    rng = torch.Generator().manual_seed(number)
+    middle = torch.randn(1, 3, 48, 48, generator=rng)
+    return middle + 0.5 * torch.randn(images, 3, 48, 48, generator=rng)
+
+
+def learnt_in_tasks(
+    name: str, backbone: FrozenViT, tasks: Sequence[Sequence[int]], images: int = 3, **settings: Any
+) -> Method:
+    """A method without training, after tasks of these classes, each in batches of four images."""
+    method = create_method(name, backbone, settings)
+    for task in tasks:
+        method.begin_task(len(task), torch.Generator().manual_seed(0))
+        shown = torch.cat([of_class(c, images) for c in task])
+        targets = method.known + torch.arange(len(task)).repeat_interleave(images)
+        method.end_task(
+            [(method.embed(x), y) for x, y in zip(shown.split(4), targets.split(4), strict=True)]
+        )
+        method.close_task()
+    return method
+
+
+def class_tokens(backbone: FrozenViT, images: Tensor) -> NDArray[np.float64]:
+    """Class tokens after the final norm, by timm's own forward pass: (n, D)."""
+    with torch.no_grad():
+        tokens: Tensor = backbone.vit.forward_features(images)
+    return tokens[:, 0].double().numpy()

@@ -118,22 +118,22 @@ def test_a_prompt_is_trained_on_the_first_task_and_then_frozen(backbone: FrozenV
     method.begin_task(2, torch.Generator().manual_seed(0))
     images, targets = random_images(4), torch.tensor([0, 1, 1, 0])
     with torch.no_grad():
-        method.task_weight += 0.1 * torch.randn(method.task_weight.shape)  # type: ignore[union-attr]
+        method.first.weight += 0.1 * torch.randn(method.first.weight.shape)  # type: ignore[union-attr]
     losses = step_losses(method, images, targets)
-    assert method.prefixes is not None
-    pairs = {i: (p[0], p[1]) for i, p in enumerate(method.prefixes)}
+    assert method.first.prefixes is not None
+    pairs = {i: (p[0], p[1]) for i, p in enumerate(method.first.prefixes)}
     with torch.no_grad():
         tokens = backbone.norm(backbone.encode(backbone.embed(images), Prompts(prefixes=pairs)))
         last = torch.cat([tokens[:, 0], tokens[:, 1:].mean(1)], 1)
-        assert method.task_weight is not None
-        logits = F.linear(last, method.task_weight, method.task_bias)
+        assert method.first.weight is not None
+        logits = F.linear(last, method.first.weight, method.first.bias)
         log_p = logits.log_softmax(1)
         smooth = 0.9 * F.one_hot(targets, 2) + 0.05
         expected = -(smooth * log_p).sum(1).mean()
     torch.testing.assert_close(losses["ce"], expected, rtol=1e-5, atol=1e-5)
     torch.autograd.backward(losses["ce"])
-    assert method.prefixes.grad is not None
-    assert method.prefixes.grad.flatten(1).any(1).all()  # every block's
+    assert method.first.prefixes.grad is not None
+    assert method.first.prefixes.grad.flatten(1).any(1).all()  # every block's
     method.close_task()
     method.begin_task(1, torch.Generator().manual_seed(1))
     assert not [p for p in method.parameters() if p.requires_grad]

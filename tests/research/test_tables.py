@@ -31,6 +31,8 @@ from cprompt.vit.loading import load_backbone
 # Typed from the paper's LaTeX, row by row: by benchmark, in the order of the table's columns.
 BESIDE = ("normalization", "official")
 """Not in the paper."""
+OURS = ("closed_form",)
+"""Without any number of the paper."""
 
 MAIN: dict[str, str] = {
     "cars10": """
@@ -169,7 +171,7 @@ def test_the_papers_numbers_are_those_of_the_paper(name: str) -> None:
 
 
 def test_there_is_a_test_for_the_numbers_of_every_table() -> None:
-    assert table_names() == sorted([*MAIN, *ANALYSIS, *BESIDE])
+    assert table_names() == sorted([*MAIN, *ANALYSIS, *BESIDE, *OURS])
 
 
 def test_the_tables_beside_the_papers_repeat_its_numbers_for_cprompt() -> None:
@@ -197,6 +199,16 @@ def test_the_tables_beside_the_papers_repeat_its_numbers_for_cprompt() -> None:
     others = [row for row in load_table("official").rows if row.method != "cprompt"]
     assert [row.method for row in others] == ["l2p", "dualprompt", "esn", "coda"]
     assert {row.flavour for row in others} == {"official"}
+
+
+def test_the_table_of_closed_forms_compares_them_on_the_same_inputs() -> None:
+    spec = load_table("closed_form")
+    assert spec.paper is None
+    assert not any(row.paper for row in spec.rows)
+    for benchmark in spec.benchmarks:
+        configs = [row_config(row, benchmark, 1) for row in spec.rows]
+        assert {config.method for config in configs} == {"nearest_mean", "lda", "ranpac", "strata"}
+        assert all(config.data == configs[0].data for config in configs)
 
 
 @pytest.mark.parametrize("name", MAIN)

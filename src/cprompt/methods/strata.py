@@ -11,17 +11,17 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from cprompt.methods.base import Batches, Draws, Method, register
 from cprompt.methods.parts.class_moments import ClassMoments
-from cprompt.methods.parts.heads import new_head
+from cprompt.methods.parts.first_prompt import FirstPrompt, FirstPromptConfig
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
+from cprompt.vit.promptable import Embedded, FrozenViT
 
 
 @dataclass(frozen=True)
-class StrataConfig:
+class StrataConfig(FirstPromptConfig):
     """Settings of the closed form."""
 
     layers: tuple[int, ...] | None = setting(None, "blocks that are read, from 0; empty: all")
@@ -32,13 +32,9 @@ class StrataConfig:
         0.001, "added to the diagonal of the covariance, in parts of its mean variance"
     )
     views: int = setting(5, "views of every image that are counted: the test view and random ones")
-    adaptation: Literal["none", "prompt"] = setting(
-        "none", "before the first task is counted: nothing, or a prompt trained on it, then frozen"
-    )
-    prompt_length: int = setting(10, "with adaptation prompt: key/value pairs added to every block")
-    smoothing: float = setting(0.1, "with adaptation prompt: label smoothing of its loss")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.layers is not None:
             check(
                 len(self.layers) > 0 and len(set(self.layers)) == len(self.layers),
@@ -46,8 +42,6 @@ class StrataConfig:
             )
         check(self.shrinkage > 0, f"shrinkage {self.shrinkage} must be positive")
         check(self.views >= 1, f"views {self.views} must be at least 1")
-        check(self.prompt_length >= 1, f"prompt_length {self.prompt_length} must be at least 1")
-        check(0 <= self.smoothing < 1, f"smoothing {self.smoothing} must be in [0, 1)")
 
 
 @register("strata", StrataConfig)
@@ -68,9 +62,6 @@ class Strata(Method):
     needs_prompts = False
     weight: Tensor
     bias: Tensor
-    prefixes: nn.Parameter | None
-    task_weight: nn.Parameter | None
-    task_bias: nn.Parameter | None
 
     def __init__(self, backbone: FrozenViT, config: StrataConfig) -> None:
         super().__init__(backbone, config)
@@ -85,8 +76,7 @@ class Strata(Method):
         self.moments = ClassMoments(dim)
         self.register_buffer("weight", torch.zeros(0, dim))
         self.register_buffer("bias", torch.zeros(0))
-        for name in ("prefixes", "task_weight", "task_bias"):
-            self.register_parameter(name, None)
+        self.first = FirstPrompt(config)
 
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
         """Make room for the new classes; before the first task, for the prompt."""
@@ -94,19 +84,16 @@ class Strata(Method):
         self.moments.open(n_classes)
         self.weight = self.weight.new_zeros(self.n_classes, self.moments.dim)
         self.bias = self.bias.new_zeros(self.n_classes)
-        if self.n_tasks == 1 and self.config.adaptation == "prompt":
-            shape = (self.backbone.depth, 2, self.config.prompt_length, self.backbone.dim)
-            self.prefixes = nn.Parameter(torch.empty(shape).normal_(0, 0.02, generator=rng))
-            weight, bias = new_head(n_classes, 2 * self.backbone.dim, rng, "zero")
-            self.task_weight, self.task_bias = nn.Parameter(weight), nn.Parameter(bias)
+        if self.n_tasks == 1:
+            self.first.open(self.backbone, n_classes, 2 * self.backbone.dim, rng)
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` of a head on the last layer's tokens; in the first task, with a prompt to train."""
-        if self.task_weight is None:
+        if not self.first.is_open:
             return {}
-        last = self.backbone.taps(embedded, [self.backbone.depth - 1], prompts=self._prompts())
-        logits = F.linear(last, self.task_weight, self.task_bias)
-        return {"ce": F.cross_entropy(logits, targets, label_smoothing=self.config.smoothing)}
+        layers = [self.backbone.depth - 1]
+        last = self.backbone.taps(embedded, layers, prompts=self.first.prompts())
+        return self.first.loss(last, targets)
 
     def end_task(self, batches: Batches) -> None:
         """Count the task's images, then work out the head over all classes."""
@@ -116,24 +103,16 @@ class Strata(Method):
             self.weight, self.bias = self.moments.discriminant(self.config.shrinkage)
 
     def close_task(self) -> None:
-        """Freeze the prompt, and drop the head that trained it."""
-        self.register_parameter("task_weight", None)
-        self.register_parameter("task_bias", None)
-        if self.prefixes is not None:
-            self.prefixes.requires_grad_(False)
+        """Freeze the prompt."""
+        self.first.close()
 
     def feature(
         self, embedded: Embedded, query: Tensor | None = None, task: Tensor | None = None
     ) -> Tensor:
         """The tokens of all layers read, one after another (B, F)."""
-        return self.backbone.taps(embedded, self.layers, self.config.tokens, self._prompts())
+        prompts = self.first.prompts()
+        return self.backbone.taps(embedded, self.layers, self.config.tokens, prompts)
 
     def answer(self, feature: Tensor) -> Tensor:
         """Logits of the head in closed form."""
         return F.linear(feature, self.weight, self.bias)
-
-    def _prompts(self) -> Prompts | None:
-        if self.prefixes is None:
-            return None
-        pairs = enumerate(self.prefixes.unbind(0))
-        return Prompts(prefixes={layer: (pair[0], pair[1]) for layer, pair in pairs})

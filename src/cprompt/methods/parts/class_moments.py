@@ -57,9 +57,17 @@ class ClassMoments(nn.Module):
         identity = torch.eye(self.dim, dtype=within.dtype, device=within.device)
         known = spread > 1e-12
         sigma = within + shrinkage * spread * identity if known else identity
-        means = self.means()
-        centre = means.mean(0)
-        apart = means - centre
-        weight = torch.cholesky_solve(apart.T, torch.linalg.cholesky(sigma)).T
-        bias = -0.5 * (weight * apart).sum(1) - weight @ centre
-        return weight.float(), bias.float()
+        return gaussian_head(self.means(), sigma)
+
+
+def gaussian_head(means: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    """The linear head (C, F), (C,) of Gaussians with `means` (C, F) and one covariance (F, F).
+
+    Logits are taken from the mean of the means on. That adds the same number to all logits of an
+    image, and keeps them small enough for float32.
+    """
+    centre = means.mean(0)
+    apart = means - centre
+    weight = torch.cholesky_solve(apart.T, torch.linalg.cholesky(sigma)).T
+    bias = -0.5 * (weight * apart).sum(1) - weight @ centre
+    return weight.float(), bias.float()
