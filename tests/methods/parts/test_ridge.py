@@ -64,7 +64,7 @@ def test_noise_asks_for_a_larger_penalty() -> None:
 
 
 def test_the_same_image_twice_does_no_harm() -> None:
-    """The smaller matrix is then singular, and a tiny penalty does not lift it."""
+    """The smaller matrix is then singular."""
     x, y = drawn(9, 30, 1.0)
     twice = np.concatenate([x, x]), np.concatenate([y, y])
     held = drawn(15, 30, 1.0, seed=1)
