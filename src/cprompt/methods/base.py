@@ -7,18 +7,21 @@ training loop, loads no data and opens no files; that is the learner's work.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from cprompt.errors import BackboneError, ConfigError
+from cprompt.errors import BackboneError, ConfigError, ModelError
 from cprompt.methods.registry import METHODS, method_class
 from cprompt.settings import from_mapping
 from cprompt.vit.backbone import Backbone
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision
+
+_CAN_CHANGE = "learn with strata, the classifier's default, which can"
 
 Batches = Iterable[tuple[Embedded, Tensor]]
 """(embedded images, targets) pairs that can be iterated over more than once."""
@@ -32,7 +35,8 @@ class Response:
     """A method's answer to B images.
 
     logits: (B, classes seen). feature: (B, …), what the heads read. query: (B, D), if the method
-    uses one. task: (B,), the task whose prompt was used, if the method selects one.
+    uses one. task: (B,), the task whose prompt was used, if the method selects one. familiar: (B,)
+    in [0, 1], how much an image looks like one of a class seen, if the method can tell.
 
     >>> Response(torch.zeros(2, 5), feature=torch.zeros(2, 64), query=None, task=None).logits.shape
     torch.Size([2, 5])
@@ -42,6 +46,22 @@ class Response:
     feature: Tensor
     query: Tensor | None
     task: Tensor | None
+    familiar: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a method says of images it has learnt, as if it had not learnt them.
+
+    logits: (k, classes seen). position: (k,), their classes. familiar: (k,), see `Response`.
+
+    >>> LeftOut(torch.zeros(2, 3), torch.tensor([0, 2]), torch.ones(2)).position.tolist()
+    [0, 2]
+    """
+
+    logits: Tensor
+    position: Tensor
+    familiar: Tensor
 
 
 @dataclass(frozen=True)
@@ -93,6 +113,8 @@ class Method(nn.Module):
     """Whether an image's feature under a given task's prompt never changes after that task."""
     needs_prompts: ClassVar[bool] = True
     """Whether the backbone must be a `FrozenViT`; if not, any `Backbone` will do."""
+    takes_returning: ClassVar[bool] = False
+    """Whether a task may contain images of earlier classes, which keep their positions."""
     extra_views: int = 0
     """How many randomly augmented views of every image `end_task` gets beside the test view."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
@@ -148,11 +170,41 @@ class Method(nn.Module):
     def end_task(self, batches: Batches) -> None:
         """Use the task's training images once more, without gradient.
 
-        They come under the test view, then `extra_views` times under random views.
+        They come under the test view, each together with `extra_views` random views of it; see
+        `Embedded.views`. Targets are repeated accordingly.
         """
 
     def close_task(self) -> None:
         """Freeze what the task learnt; must depend on nothing but the method's own state."""
+
+    def left_out(self) -> LeftOut | None:
+        """Answers to images that were learnt, each left out, by which answers are calibrated.
+
+        None if the method cannot tell. Then some images must be held out from learning.
+        """
+        return None
+
+    def forget(self, at: int, batches: Batches | None = None) -> None:
+        """Drop the class at position `at`; later ones move up by one.
+
+        `batches`, if given, are all of its images, as for `end_task`: then nothing of the class is
+        left.
+        """
+        raise ModelError(f"{self.name} cannot forget a class", hint=_CAN_CHANGE)
+
+    def merge(self, other: Method, positions: Sequence[int], n_new: int) -> None:
+        """Add all that `other`, the same method on the same backbone, has learnt, as a task.
+
+        Its class i is the class at `positions[i]` here; the last `n_new` positions are new.
+        """
+        raise ModelError(f"models of {self.name} cannot be merged", hint=_CAN_CHANGE)
+
+    def _drop_position(self, at: int) -> None:
+        """Make the task of the class at position `at` smaller by one."""
+        for task, end in enumerate(itertools.accumulate(self.task_sizes)):
+            if at < end:
+                self.task_sizes[task] -= 1
+                return
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Optimiser groups of the trainable parameters; `lr_scale` multiplies a group's lr."""

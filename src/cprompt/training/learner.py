@@ -6,8 +6,9 @@ whole random state. On a CPU, a run that is stopped anywhere and resumed ends wi
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from cprompt.training.observers import Observer
 from cprompt.training.optimizer import learning_rate, make_optimizer, set_learning_rate
 from cprompt.training.settings import Acceleration, Seeds, TrainingConfig
 from cprompt.training.step import Stepper
-from cprompt.vit.promptable import Embedded
+from cprompt.vit.promptable import Embedded, Precision
 
 
 @dataclass
@@ -303,21 +304,25 @@ class Learner:
 class _LastPasses:
     """A task's images for `Method.end_task`, embedded batch by batch; can be iterated repeatedly.
 
-    First under the test view, then `Method.extra_views` times under random views.
+    Each image comes once, under the test view and `Method.extra_views` random views together.
     """
 
     learner: Learner
     train: BatchLoader
 
     def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
-        learner = self.learner
-        passes: list[Iterable[tuple[Tensor, Tensor]]] = [self.train.unaugmented()]
-        passes += [self.train.epoch(view) for view in range(learner.method.extra_views)]
-        for passed in passes:
-            for images, targets in passed:
-                with torch.no_grad():
-                    embedded = learner.method.embed(images, learner.training.precision)
-                yield embedded, targets
+        return counted_batches(self.learner.method, self.train, self.learner.training.precision)
+
+
+def counted_batches(
+    method: Method, images: BatchLoader, precision: Precision
+) -> Iterator[tuple[Embedded, Tensor]]:
+    """All images under the views that `method` counts, embedded batch by batch, with targets."""
+    views = 1 + method.extra_views
+    for pixels, targets, keys in images.counted(method.extra_views):
+        with torch.no_grad():
+            embedded = method.embed(pixels, precision)
+        yield dataclasses.replace(embedded, views=views, keys=keys), targets.repeat(views)
 
 
 def _cuda_devices(device: torch.device) -> list[torch.device]:

@@ -56,6 +56,10 @@ class Embedded:
 
     tokens: Tensor
     precision: Precision = "fp32"
+    views: int = 1
+    """B / views different images: all under one view, then all under the next, and so on."""
+    keys: Tensor | None = None
+    """Numbers (B / views,) that follow from the images' content, if they are known."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,22 @@ class DecodedImages:
         shapes = [image.shape[:2] for image in kept if image is not None]
         sizes = np.array(shapes, np.int64).reshape(-1, 2) if len(shapes) == self.count else None
         return DecodedImages(load, self.count, sizes, self.threads)
+
+
+def content_key(image: ImageArray) -> int:
+    """A number in [0, 2^63) that follows from the pixels alone.
+
+    So what is drawn or chosen by it does not depend on when an image came, or among which others.
+    """
+    digest = hashlib.blake2b(repr(image.shape).encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(image).data)
+    return int.from_bytes(digest.digest(), "little") >> 1
+
+
+def content_keys(images: DecodedImages) -> NDArray[np.int64]:
+    """`content_key` of every image (count,)."""
+    keys = map_in_order(lambda i: content_key(images[i]), range(len(images)), images.threads)
+    return np.fromiter(keys, np.int64, len(images))
 
 
 def from_files(files: Sequence[Path]) -> DecodedImages:

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cprompt.data.pipeline.decoded import DecodedImages
+from cprompt.data.pipeline.decoded import DecodedImages, content_keys
 from cprompt.data.pipeline.parallel import map_in_order
 from cprompt.data.pipeline.views import DRAWS, Preparation, ViewChain, apply_views, send
 from cprompt.errors import ConfigError, DataError
-from cprompt.seeds import generator
+from cprompt.seeds import generator, mix
 
 if TYPE_CHECKING:
     from cprompt.data.pipeline.resample import DeviceImages
@@ -106,6 +106,10 @@ class BatchLoader:
             raise ConfigError(f"an epoch has {len(self)} batches; it cannot start at {start}")
         return self._timed(self._epoch(epoch, start * self._batch_size))
 
+    def counted(self, extra_views: int) -> CountedBatches:
+        """Batches of images under the test view and `extra_views` random ones; see there."""
+        return CountedBatches(self, extra_views)
+
     def batches(self, groups: Iterable[Sequence[int] | Numbers]) -> Stream[Tensor]:
         """The test views of the images of each group, on the device: float32 (B, 3, S, S)."""
         return self._timed(self._views([np.asarray(group, np.int64) for group in groups], None))
@@ -146,6 +150,15 @@ class BatchLoader:
         with closing(batches):
             for levels in batches:
                 yield self._normalize(levels.to(self.device, non_blocking=True))
+
+    @cached_property
+    def _keys(self) -> Numbers:
+        return content_keys(self._images)
+
+    def _drawn_by_content(self, view: int) -> Uniforms:
+        """As in `_draw`, but from each image's content and the number of the view alone."""
+        rows = [np.random.Philox(key=mix(int(key), view)).random_raw(DRAWS) for key in self._keys]
+        return (np.array(rows).reshape(-1, DRAWS) >> 11) * 2.0**-53
 
     def _levels(self, uniforms: Uniforms | None, group: Numbers) -> Tensor:
         """Views of a group's images, made by PIL: uint8 (B, S, S, 3)."""
@@ -207,6 +220,33 @@ class UnaugmentedBatches:
         parts = [numbers[i : i + loader.batch_size] for i in numbers[:: loader.batch_size]]
         for part, images in zip(parts, loader.batches(parts), strict=True):
             yield images, targets[part[0] : part[-1] + 1]
+
+
+@dataclass(frozen=True)
+class CountedBatches:
+    """All images, each under several views at once; each iteration starts again.
+
+    A batch is (images, targets, keys): float32 (V · B, 3, S, S), the test view of B images, then
+    one random view of each, and so on; int64 (B,), on the device; and the images' content keys,
+    int64 (B,), on the CPU. Random views are drawn from the content. So neither the order of the
+    images, nor how they are cut into batches or sets, changes what is seen of them.
+    """
+
+    loader: BatchLoader
+    extra_views: int
+
+    def __iter__(self) -> Stream[tuple[Tensor, Tensor, Tensor]]:
+        loader = self.loader
+        targets = send(torch.from_numpy(loader.targets), loader.device)
+        keys = torch.from_numpy(loader._keys)
+        size = max(1, loader.batch_size // (1 + self.extra_views))
+        numbers = np.arange(len(targets))
+        groups = [numbers[i : i + size] for i in numbers[::size]]
+        drawn = [loader._drawn_by_content(view) for view in range(self.extra_views)]
+        passes = [loader.batches(groups), *(loader._timed(loader._views(groups, d)) for d in drawn)]
+        for group, *views in zip(groups, *passes, strict=True):
+            part = slice(int(group[0]), int(group[-1]) + 1)
+            yield torch.cat(views), targets[part], keys[part]
 
 
 @cache

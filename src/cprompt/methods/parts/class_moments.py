@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,19 +12,24 @@ class ClassMoments(nn.Module):
     """Count (C,) and sum (C, F) of each class's features, and one second moment (F, F) of all.
 
     Everything is a sum in float64. So neither the order of images nor how they came in tasks or
-    batches changes the result by more than rounding, and two sets of moments simply add.
+    batches changes the result by more than rounding, and two sets of moments simply add. Saved is
+    one triangle of the second moment, which is symmetric.
     """
 
     count: Tensor
     total: Tensor
     second: Tensor
+    left: Tensor
+    """How many features of classes that were dropped still have their part in the covariance."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.dim = dim
         self.register_buffer("count", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("total", torch.zeros(0, dim, dtype=torch.float64))
-        self.register_buffer("second", torch.zeros(dim, dim, dtype=torch.float64))
+        second = torch.zeros(dim, dim, dtype=torch.float64)
+        self.register_buffer("second", second, persistent=False)
+        self.register_buffer("left", torch.zeros((), dtype=torch.float64))
 
     def open(self, n_classes: int) -> None:
         """Make room for new classes, without images so far."""
@@ -36,6 +43,30 @@ class ClassMoments(nn.Module):
         self.total.index_add_(0, classes, x)
         self.second.addmm_(x.T, x)
 
+    def merge(self, other: ClassMoments, classes: Tensor) -> None:
+        """Add moments counted elsewhere; class i there is class `classes[i]` here."""
+        self.count.index_add_(0, classes, other.count)
+        self.total.index_add_(0, classes, other.total)
+        self.second += other.second
+        self.left += other.left
+
+    def drop(self, at: int, features: Tensor | None = None) -> None:
+        """Forget class `at`; later classes move up by one.
+
+        With all of its `features` (n, F) nothing of it is left. Without them, its part in the
+        covariance within classes stays: how its images differ from their mean, mixed with how the
+        images of all other classes do.
+        """
+        if features is None:
+            total = self.total[at]
+            self.second -= torch.outer(total, total) / self.count[at].clamp(min=1)
+            self.left += self.count[at]
+        else:
+            x = features.double()
+            self.second.addmm_(x.T, x, alpha=-1)
+        rest = torch.arange(len(self.count), device=self.count.device) != at
+        self.count, self.total = self.count[rest], self.total[rest]
+
     def means(self) -> Tensor:
         """(C, F); zero for a class without images."""
         return self.total / self.count.clamp(min=1)[:, None]
@@ -43,7 +74,7 @@ class ClassMoments(nn.Module):
     def within(self) -> Tensor:
         """The covariance within classes (F, F): Σ_c Σ_i (x - μ_c)(x - μ_c)ᵀ / n."""
         between = self.total.T @ self.means()
-        return (self.second - between) / self.count.sum().clamp(min=1)
+        return (self.second - between) / (self.count.sum() + self.left).clamp(min=1)
 
     def discriminant(self, shrinkage: float) -> tuple[Tensor, Tensor]:
         """The linear head (C, F), (C,) of Gaussians with these means and one covariance Σ.
@@ -52,12 +83,37 @@ class ClassMoments(nn.Module):
         the class means, the logits are (x - m)·Σ⁻¹(μ_c - m) - ½ (μ_c - m)·Σ⁻¹(μ_c - m). If no two
         images of a class differ, Σ = I.
         """
-        within = self.within()
-        spread = within.diagonal().mean()
-        identity = torch.eye(self.dim, dtype=within.dtype, device=within.device)
-        known = spread > 1e-12
-        sigma = within + shrinkage * spread * identity if known else identity
-        return gaussian_head(self.means(), sigma)
+        return gaussian_head(self.means(), shrunk(self.within(), shrinkage))
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "triangle"] = self.second[_triangle(self.dim, self.second.device)]
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *rest: Any) -> None:
+        triangle = state.pop(prefix + "triangle", None)
+        super()._load_from_state_dict(state, prefix, *rest)
+        if triangle is None or len(triangle) != self.dim * (self.dim + 1) // 2:
+            found = "missing" if triangle is None else f"{len(triangle)} numbers long"
+            rest[-1].append(f"{prefix}triangle is {found}, for features of {self.dim} numbers")
+            return
+        second = torch.zeros_like(self.second)
+        second[_triangle(self.dim, second.device)] = triangle.to(second)
+        self.second = second + second.tril(-1).T
+
+
+def _triangle(dim: int, device: torch.device) -> Tensor:
+    """Which entries of a (dim, dim) matrix are on or below the diagonal."""
+    return torch.ones(dim, dim, dtype=torch.bool, device=device).tril()
+
+
+def shrunk(covariance: Tensor, shrinkage: float) -> Tensor:
+    """The covariance plus `shrinkage` times its mean variance on the diagonal; I if it is zero."""
+    spread = covariance.diagonal().mean()
+    if not spread > 1e-12:  # no two images of a class differ, or there are none
+        return torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    sigma = covariance.clone()
+    sigma.diagonal().add_(shrinkage * spread)
+    return sigma
 
 
 def gaussian_head(means: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,226 @@
+"""One linear head mixed from several, as far as images left out say that each is right.
+
+Few images of things that the backbone knows need a simple head on its last layer; many images of
+new things need all layers and little shrinkage. No fixed choice serves both, so the weights are
+fitted, by likelihood, to what each head says of images that it leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cprompt.methods.parts.class_moments import shrunk
+from cprompt.methods.parts.left_out import LinearHead, Sample, Statistics, gaussian, nearest_mean
+
+STRONG = 1.0
+"""Shrinkage of the second head on all columns."""
+LAST_LAYER = 0.3
+"""Shrinkage of the head on the last layer."""
+EXPECTED = 3.0
+"""Spread of the logits, summed over heads, before any image speaks."""
+FEWEST = 10
+"""Images left out below which nothing is fitted."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MixedHead:
+    """Logits x·weight + bias, calibrated, and how familiar an image looks."""
+
+    weight: Tensor
+    """(C, P)"""
+    bias: Tensor
+    """(C,)"""
+    shares: Tensor
+    """(heads,): the spread of each head's part of the logits, in the order of `NAMES`."""
+    familiar: Familiarity
+    left_out: Tensor
+    """(k, C): logits of the sample, each image left out."""
+    left_out_familiar: Tensor
+    """(k,): how familiar they look."""
+
+
+NAMES = ("nearest mean", "last layer", "all layers", "all layers, strongly shrunk")
+"""The heads that are mixed."""
+
+
+def mixed_head(
+    statistics: Statistics, sample: Sample, last: slice, shrinkage: float
+) -> MixedHead:
+    """Mix the four heads of `NAMES`.
+
+    `last` are the columns of the last layer's class part; the first two heads read those alone.
+    """
+    end, few = statistics.part(last), sample.part(last)
+    on_last = gaussian(end, shrunk(end.within, LAST_LAYER), few)
+    heads = [nearest_mean(end, few), on_last]
+    for amount in (shrinkage, STRONG):
+        heads.append(gaussian(statistics, shrunk(statistics.within, amount), sample))
+
+    spreads = _spreads(heads, statistics, last)
+    weights = _weights([head.left_out for head in heads], spreads, sample.position, statistics)
+    left_out = sum(w * head.left_out for w, head in zip(weights, heads, strict=True))
+    weight = sum(w * h.weight for w, h in zip(weights[2:], heads[2:], strict=True))
+    bias = sum(w * head.bias for w, head in zip(weights, heads, strict=True))
+    assert isinstance(weight, Tensor) and isinstance(bias, Tensor) and isinstance(left_out, Tensor)
+    for w, head in zip(weights[:2], heads[:2], strict=True):
+        weight[:, last] += w * head.weight
+    familiar, left_out_familiar = _familiarity(end, few, on_last, left_out)
+    return MixedHead(weight, bias, weights * spreads, familiar, left_out, left_out_familiar)
+
+
+def _spreads(heads: Sequence[LinearHead], statistics: Statistics, last: slice) -> Tensor:
+    """How much each head's scores differ between classes (heads,).
+
+    Measured on the images left out; with too few of those, on the class means.
+    """
+    found = []
+    for head in heads:
+        scores = head.left_out
+        if len(scores) < FEWEST:
+            whole = head.weight.shape[1] == statistics.means.shape[1]
+            read = statistics.means if whole else statistics.means[:, last]
+            scores = read @ head.weight.T + head.bias
+        found.append((scores - scores.mean(1, keepdim=True)).square().mean().sqrt())
+    return torch.stack(found).clamp(min=1e-9)
+
+
+def _weights(
+    scores: Sequence[Tensor], spreads: Tensor, positions: Tensor, statistics: Statistics
+) -> Tensor:
+    """The weight of each head (heads,): maximal likelihood of the images left out.
+
+    Weights are positive: w = w₀ exp(v), with a penalty ‖v‖² / k that leaves them near w₀ if there
+    are few images. w₀ gives all heads the same spread. With one image per class nothing can be
+    left out, and the nearest mean, which needs no covariance, answers alone.
+    """
+    start = EXPECTED / len(scores) / spreads
+    if len(positions) < FEWEST or scores[0].shape[1] < 2:
+        if statistics.images.median() < 3:
+            alone = torch.zeros_like(start)
+            alone[0] = EXPECTED / 2 / spreads[0]
+            return alone
+        return start
+    z = torch.stack(list(scores)).cpu().numpy()  # (heads, k, C)
+    first, y = start.cpu().numpy(), positions.cpu().numpy()
+    rows = np.arange(len(y))
+
+    def loss(v: Floats) -> tuple[float, Floats]:
+        w = first * np.exp(v)
+        logits = np.tensordot(w, z, axes=1)
+        logits -= logits.max(axis=1, keepdims=True)
+        p = np.exp(logits)
+        norm = p.sum(axis=1, keepdims=True)
+        p /= norm
+        value = float((np.log(norm[:, 0]) - logits[rows, y]).mean() + v @ v / len(y))
+        slope = (np.einsum("kc,jkc->jk", p, z) - z[:, rows, y]).mean(axis=1)
+        return value, w * slope + 2 * v / len(y)
+
+    from scipy.optimize import minimize  # 0.2 s, needed for learning only
+
+    bounds = [(-20.0, 5.0)] * len(first)
+    found = minimize(loss, np.zeros(len(first)), jac=True, method="L-BFGS-B", bounds=bounds)
+    return torch.from_numpy(first * np.exp(found.x)).to(start)
+
+
+# --- how familiar an image looks ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Familiarity:
+    """From logits and the last layer's class part to a number in [0, 1]: 1 is surely known.
+
+    Two signs are combined: the log of the top probability, and the relative Mahalanobis distance
+    (Ren et al. 2021), ½ ‖x - μ‖² under the covariance of all images less ½ ‖x - μ_c‖² under the one
+    within classes, c being the nearest class.
+    """
+
+    weight: Tensor
+    """(C, D), `bias` (C,): scores of the last layer alone."""
+    bias: Tensor
+    centre: Tensor
+    """(D,)"""
+    curve: Tensor
+    """(D, D): half the difference of the two inverse covariances."""
+    scale: Tensor
+    """(3,): of the log probability, of the distance, and what is added."""
+
+    def __call__(self, last: Tensor, logits: Tensor) -> Tensor:
+        """(B,) of class parts (B, D) and logits (B, C)."""
+        z = last - self.centre
+        relative = (last @ self.weight.T + self.bias).amax(1) + ((z @ self.curve) * z).sum(1)
+        return self.of_signs(logits.log_softmax(1).amax(1), relative)
+
+    def of_signs(self, top: Tensor, relative: Tensor) -> Tensor:
+        """(B,) of the two signs (B,)."""
+        return (self.scale[0] * top + self.scale[1] * relative + self.scale[2]).sigmoid()
+
+
+def _familiarity(
+    end: Statistics, sample: Sample, head: LinearHead, logits: Tensor
+) -> tuple[Familiarity, Tensor]:
+    """Fit how the signs are combined, without any unknown image.
+
+    What an unknown image looks like is learnt from the sample itself: if the class of an image is
+    left out as a whole, the image is unknown.
+    """
+    n = end.images
+    centre = end.means.mean(0)
+    apart = end.means - centre
+    spread = end.within + (apart * n[:, None]).T @ apart / n.sum().clamp(min=1)
+    overall = torch.linalg.cholesky(shrunk(spread, LAST_LAYER))
+    within = torch.linalg.cholesky(shrunk(end.within, LAST_LAYER))
+    curve = 0.5 * (torch.cholesky_inverse(overall) - torch.cholesky_inverse(within))
+
+    y, i = sample.position, torch.arange(len(sample), device=apart.device)
+    x = sample.feature - centre
+    d = sample.apart + end.means[y] - centre
+    white = torch.linalg.solve_triangular(overall, torch.cat([x, d]).T, upper=False).T
+    x_, d_ = white.split([len(x), len(d)])
+    share = end.views / end.total
+    gain = share / (1 - share * (d_ * d_).sum(1)).clamp(min=1e-6)
+    half_overall = 0.5 * ((x_ * x_).sum(1) + gain * (x_ * d_).sum(1).square())
+
+    def signs(known: bool) -> Tensor:
+        scores, answers = head.left_out, logits
+        if not known:
+            scores, answers = scores.clone(), answers.clone()
+            scores[i, y] = answers[i, y] = -torch.inf
+        relative = scores.amax(1) + half_overall - head.half_square
+        return torch.stack([answers.log_softmax(1).amax(1), relative], dim=1)
+
+    scale = curve.new_tensor([1.0, 0.0, 0.0])
+    if len(sample) >= FEWEST and logits.shape[1] > 2:
+        scale = _logistic(signs(True), signs(False))
+    found = Familiarity(head.weight, head.bias, centre, curve, scale)
+    seen = signs(True)
+    return found, found.of_signs(seen[:, 0], seen[:, 1])
+
+
+def _logistic(known: Tensor, unknown: Tensor) -> Tensor:
+    """Logistic regression of known against unknown on two signs: two weights >= 0, a constant."""
+    x = torch.cat([known, unknown]).cpu().numpy()
+    y = np.repeat([1.0, 0.0], [len(known), len(unknown)])
+    mean, std = x.mean(0), x.std(0).clip(min=1e-9)
+    z = (x - mean) / std
+
+    def loss(w: Floats) -> tuple[float, Floats]:
+        at = z @ w[:2] + w[2]
+        value = (np.logaddexp(0, at) - y * at).mean() + 1e-3 * float(w[:2] @ w[:2])
+        error = 1 / (1 + np.exp(-at)) - y
+        slope = np.array([*(z * error[:, None]).mean(0) + 2e-3 * w[:2], error.mean()])
+        return float(value), slope
+
+    from scipy.optimize import minimize
+
+    bounds = [(0.0, None), (0.0, None), (None, None)]
+    w = minimize(loss, np.zeros(3), jac=True, method="L-BFGS-B", bounds=bounds).x
+    weights = w[:2] / std
+    return known.new_tensor([*weights, w[2] - weights @ mean])
