@@ -66,6 +66,18 @@ def test_run_gives_the_numbers_of_the_python_function(
     assert run_experiment(settings, tmp_path / "other").rows == load_record(a_run[0]).rows
 
 
+def test_weights_named_after_their_model_need_no_backbone() -> None:
+    def name(*options: str) -> str:
+        printed = yaml.safe_load(ok("run", "shapes", *options, "--dry-run"))
+        found: str = printed["backbone"]["name"]
+        return found
+
+    file = "downloads/convnext_tiny.fb_in22k.safetensors"
+    assert name("--weights", file) == "convnext_tiny.fb_in22k"
+    assert name("--weights", file, "--backbone", "other") == "other"
+    assert name("--weights", "mine.pth") == name()
+
+
 def test_a_dry_run_prints_every_setting_and_does_nothing(tmp_path: Path) -> None:
     printed = ok("run", "cars10", "--dry-run", "--seed", "87", "--data", "/images")
     shown = yaml.safe_load(printed)

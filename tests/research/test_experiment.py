@@ -57,7 +57,7 @@ def test_a_run_on_a_model_that_cannot_be_prompted(tiny: dict[str, Any], tmp_path
     record = run(config, tmp_path)
     assert record.finished
     assert record.backbone["name"] == "test_convnext"
-    assert [sum(row.total) for row in record.rows] == [9, 12, 18]
+    assert [sum(row.count) for row in record.rows] == [9, 12, 18]
 
 
 # --- resuming -----------------------------------------------------------------------------------

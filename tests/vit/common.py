@@ -32,10 +32,10 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def small(kind: str) -> VisionTransformer:
+def small(kind: str, **more: Any) -> VisionTransformer:
     """Three blocks of dimension 32, all weights away from zero and one, on 4 by 4 patches."""
     size: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "num_heads": 4}
-    vit = VisionTransformer(**size, depth=3, num_classes=0, **KINDS[kind])
+    vit = VisionTransformer(**size, depth=3, num_classes=0, **KINDS[kind], **more)
     rng = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in vit.parameters():

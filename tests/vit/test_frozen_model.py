@@ -88,9 +88,10 @@ def test_bf16_is_near_and_returns_float32(family: Family) -> None:
     assert (exact - rough).norm() < 0.05 * exact.norm()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "any size"])
-def test_a_vit_is_read_the_same_on_both_paths(kind: str) -> None:
-    vit = small(kind)
+@pytest.mark.parametrize("norm", [{}, {"fc_norm": True, "final_norm": True}, {"final_norm": False}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_vit_is_read_the_same_on_both_paths(kind: str, norm: dict[str, bool]) -> None:
+    vit = small(kind, **norm)
     fast, general = FrozenViT(vit, kind, "random"), FrozenModel(vit, kind, "random", 32)
     assert (fast.depth, fast.dim) == (general.depth, general.dim)
     x = images(3, 32)

@@ -285,15 +285,16 @@ class FrozenViT(PromptableViT, Backbone):
 
         For each block of `layers`, in the order given, the class token and the mean of the patch
         tokens. They are normalised to zero mean and unit variance; after the last block the
-        model's own final norm does that instead. Prompt tokens are not read.
+        model's own final norm, if it has one, does that instead. Prompt tokens are not read.
         """
         parts = self.tap_parts(layers, tokens)
+        own_norm = any(type(n) is not nn.Identity for n in (self.vit.norm, self.vit.fc_norm))
         read: dict[tuple[int, str], Tensor] = {}
 
         def after_block(layer: int, tokens: Tensor, first_patch: int) -> None:
             if layer in layers:
-                last = layer == self.depth - 1
-                normed = self.norm(tokens) if last else F.layer_norm(tokens, tokens.shape[-1:])
+                own = own_norm and layer == self.depth - 1
+                normed = self.norm(tokens) if own else F.layer_norm(tokens, tokens.shape[-1:])
                 read[layer, "class"] = normed[:, 0]
                 read[layer, "patch"] = normed[:, first_patch:].mean(1)
 
