@@ -94,10 +94,26 @@ def test_sixteen_bits_are_divided_by_257(tmp_path: Path, name: str) -> None:
     assert greys == [0, 1, 1, 128, 255]
 
 
+@pytest.mark.parametrize("name", ["x.png", "x.tif"])
+def test_twelve_bits_in_sixteen_use_the_whole_range(tmp_path: Path, name: str) -> None:
+    values = np.array([[0, 16, 2048, 4095]], dtype=np.uint16)
+    greys = [p[0] for p in pixels(saved(tmp_path, Image.fromarray(values), name))]
+    assert greys == [round(255 * v / 4095) for v in (0, 16, 2048, 4095)] == [0, 1, 128, 255]
+    values[0, 3] = 4096  # one more than 12 bits can hold
+    greys = [p[0] for p in pixels(saved(tmp_path, Image.fromarray(values), name))]
+    assert greys == [round(v / 257) for v in (0, 16, 2048, 4096)] == [0, 0, 8, 16]
+
+
+def test_a_black_sixteen_bit_image_stays_black(tmp_path: Path) -> None:
+    black = Image.fromarray(np.zeros((1, 2), dtype=np.uint16))
+    assert pixels(saved(tmp_path, black)) == [(0, 0, 0)] * 2
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         (np.array([[0, 7, 255]], dtype=np.int32), [0, 7, 255]),
+        (np.array([[0, 2048, 4095]], dtype=np.int32), [0, 128, 255]),
         (np.array([[0, 2570, 65535]], dtype=np.int32), [0, 10, 255]),
         (np.array([[-10, 0, 245]], dtype=np.int32), [0, 10, 255]),
         (np.array([[0, 500_000, 1_000_000]], dtype=np.int32), [0, 128, 255]),

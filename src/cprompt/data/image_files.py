@@ -63,9 +63,10 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
     """Decode an open file as upright 8-bit RGB; `name` stands for it in errors.
 
     The EXIF rotation is applied, transparency is laid on white, and an animation gives its first
-    frame. 16-bit grey is divided by 257, so that 65535 becomes 255. Wider integers and floats
-    have no range of their own: it is the smallest of 0..1 (floats only), 0..255 and 0..65535 that
-    holds every value, otherwise the image's own minimum and maximum.
+    frame. Grey values wider than 8 bits are scaled by the range they lie in, because a file seldom
+    says which it uses: the smallest that holds every value of 0..1 (floats only), 0..255 (not for
+    16-bit files), 0..4095 (12-bit sensors store their values in 16 bits) and 0..65535, otherwise
+    the image's own minimum and maximum.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
@@ -197,7 +198,7 @@ def _to_8_bit(values: NDArray[np.generic], sixteen_bit: bool) -> NDArray[np.uint
     wide = values.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    ranges = [65535.0] if sixteen_bit else [255.0, 65535.0]
+    ranges = [4095.0, 65535.0] if sixteen_bit else [255.0, 4095.0, 65535.0]
     if np.issubdtype(values.dtype, np.floating):
         ranges.insert(0, 1.0)
     top = next((r for r in ranges if low >= 0 and high <= r), None)

@@ -39,7 +39,7 @@ from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
 from cprompt.errors import DataError
 from cprompt.settings import check, setting
 
-_VERSION = 2
+_VERSION = 3
 _DATA, _INDEX, _PART = ".rgb", ".json", ".part"
 _OURS = re.compile(r"[0-9a-f]{40}\.(rgb|json|\w+\.part)")
 _GIB = 2**30
