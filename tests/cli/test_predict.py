@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,26 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(
     main: Main, tmp_path: Path
 ) -> None:
     assert "is a folder" in main.error("predict", "no model", "x.jpg", f"--csv={tmp_path}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_not_utf8_are_escaped_in_every_output(
+    main: Main, model: Path, photos: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "old camera"
+    folder.mkdir()
+    good = next((photos / "test").rglob("*.png")).read_bytes()
+    for name, content in ((b"caf\xe9 \xc3\xa9.png", good), (b"\xff.jpg", b"")):
+        Path(folder, os.fsdecode(name)).write_bytes(content)
+    expected = [f"{folder}/caf\\xe9 é.png", f"{folder}/\\xff.jpg"]
+    asked = ("predict", model, folder, "--weights", "random:0")
+    code, out, err = main(*asked, "--json", "--csv", "a.csv")
+    assert code == 3
+    assert [row["image"] for row in json.loads(out.encode("utf-8"))] == expected
+    lines = list(csv.DictReader(io.StringIO(Path("a.csv").read_bytes().decode("utf-8"))))
+    assert [line["image"] for line in lines] == expected
+    assert f"{expected[1]}: is empty" in err
+    _, table, _ = main(*asked)
+    assert table.encode("utf-8")  # a lone surrogate would not go through
+    assert all(name in table for name in expected)
+    assert expected[1] in main.error(*asked, "--strict")

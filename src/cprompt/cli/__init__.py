@@ -91,7 +91,9 @@ def main() -> None:
         from rich.console import Console
         from rich.markup import escape
 
+        from cprompt.files import shown_path
+
         Console(stderr=True).print(
-            "[bold red]error:[/]", escape(str(error)), highlight=False, soft_wrap=True
+            "[bold red]error:[/]", escape(shown_path(str(error))), highlight=False, soft_wrap=True
         )
         sys.exit(2)

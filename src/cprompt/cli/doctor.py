@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from cprompt.cli.arguments import PLUGINS, SETTINGS, parse_settings
 from cprompt.errors import ConfigError
+from cprompt.files import shown_path
 
 if TYPE_CHECKING:
     from cprompt.data.doctor import Diagnosis, PerClass
@@ -64,7 +65,7 @@ def doctor(
 
 def _print(console: Console, diagnosis: Diagnosis, show: int | None) -> None:
     def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(shown_path(text), highlight=False, soft_wrap=True)
 
     if diagnosis.counts is not None:
         c = diagnosis.counts

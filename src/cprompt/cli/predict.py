@@ -16,6 +16,7 @@ from cprompt.cli import answer_files
 from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
 from cprompt.errors import ConfigError, DataError
+from cprompt.files import shown_path
 
 if TYPE_CHECKING:
     from cprompt.classifier.explanation import Explanation
@@ -120,10 +121,10 @@ def row(file: Path, answer: Answer, top: int, explain: bool) -> dict[str, Any]:
     if explain:
         columns += ["prompt", "nearest_keys", "score"]
     if isinstance(answer, DataError):
-        return {"image": str(file), **dict.fromkeys(columns), "error": answer.message}
+        return {"image": shown_path(file), **dict.fromkeys(columns), "error": answer.message}
     known = asdict(answer)
     known["ranking"] = [list(each) for each in answer.ranking[:top]]
-    return {"image": str(file), **{name: known[name] for name in columns}, "error": None}
+    return {"image": shown_path(file), **{name: known[name] for name in columns}, "error": None}
 
 
 def _table(files: list[Path], answers: Sequence[Answer], top: int, explain: bool) -> Table:
@@ -138,10 +139,10 @@ def _table(files: list[Path], answers: Sequence[Answer], top: int, explain: bool
             table.add_column(column)
     for file, answer in zip(files, answers, strict=True):
         if isinstance(answer, DataError):
-            table.add_row(escape(str(file)), "[red]cannot be read[/]")
+            table.add_row(escape(shown_path(file)), "[red]cannot be read[/]")
             continue
         label = escape(answer.label) if answer.known else f"[yellow]{escape(answer.label)}[/]"
-        cells = [escape(str(file)), label, f"{100 * answer.probability:.0f}"]
+        cells = [escape(shown_path(file)), label, f"{100 * answer.probability:.0f}"]
         if top > 1:
             others = answer.ranking[1 if answer.known else 0 : top]
             cells.append(escape(", ".join(f"{name} {100 * p:.0f} %" for name, p in others)))
