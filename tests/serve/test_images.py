@@ -13,7 +13,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from cprompt.classifier.photos import MAX_ASPECT, load_photo
-from cprompt.data.image_files import FORMATS
+from cprompt.data.image_files import formats
 from cprompt.serve.images import decode_upload
 from tests.serve.common import (
     RED,
@@ -85,7 +85,7 @@ def test_advice_for_the_services_own_terminal_is_left_out(hardy: TestClient) -> 
 
 
 def test_every_format_that_is_promised_is_read(client: TestClient) -> None:
-    kinds = [kind for kind in FORMATS if kind != "JPEG2000"]
+    kinds = [kind for kind in formats() if kind != "JPEG2000"]
     images = [encoded(image(RED, (32, 32)), kind) for kind in kinds]
     assert labels(ask(client, *images)) == ["red"] * len(kinds)
 

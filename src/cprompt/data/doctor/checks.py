@@ -152,7 +152,7 @@ def unexpected_counts(dataset: Dataset, info: DatasetInfo) -> list[Problem]:
 
 
 def ignored_files(dataset: Dataset) -> list[Problem]:
-    """Files that lie among the images and are not read as images, such as .heic."""
+    """Files that lie among the images and are not read as images, such as .cr2."""
     folders = {
         source.parent
         for part in (dataset.train, dataset.test)
