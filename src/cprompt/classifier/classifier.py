@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from cprompt.classifier import model_folder, photo_sources
+from cprompt.classifier import batch_checks, model_folder, photo_sources
 from cprompt.classifier.answers import joined, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, nearest_keys
@@ -144,8 +144,11 @@ class ContinualClassifier(Parameters):
         photos, names = photo_sources.labelled(source, labels)
         if not names:
             raise DataError("there are no photos to learn from", hint="give at least one")
+        batch_checks.check_names(names, self.classes_)
         start = self._state or self._empty_state()
-        images = decode(photos, self._side, observer.decoded)
+        repeated = batch_checks.RepeatedPhotos()
+        images = decode(photos, self._side, observer.decoded, inspect=repeated.add)
+        repeated.check(photos, names, observer)
         learnt = learn_batch(self, start, images, names, self.preparation_, observer)
         learnt = dataclasses.replace(learnt, model_id=self._id(learnt))
         self._before = (self._state,)

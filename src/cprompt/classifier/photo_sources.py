@@ -22,7 +22,7 @@ from cprompt.data.image_files import require_folder
 from cprompt.errors import DataError
 
 UNKNOWN = "unknown"
-"""The answer below the threshold; no class can have this name."""
+"""The answer below the threshold; no class can have this name, however it is spelt."""
 
 _IMAGE_COLUMNS = ("path", "image", "file", "filename")
 
@@ -114,9 +114,9 @@ def class_name(label: Any, where: str) -> str:
             file=where,
             hint="rename the class",
         )
-    if name == UNKNOWN:
+    if name.strip().casefold() == UNKNOWN:
         raise DataError(
-            f"no class can be called {UNKNOWN!r}: it is the answer for photos of other classes",
+            f"no class can be called {name!r}: {UNKNOWN!r} is the answer for other photos",
             file=where,
             hint="rename the class",
         )

@@ -7,7 +7,7 @@ the network's input, both for learning and for predicting.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -52,16 +52,18 @@ def decode(
     side: int,
     progress: Progress | None = None,
     memory: int = MEMORY,
+    inspect: Callable[[int, ImageArray], None] | None = None,
 ) -> DecodedImages:
     """Decode all photos, so that a bad one is reported before any other work.
 
     `side` is the size of the network's input. Photos beyond `memory` bytes are not kept but decoded
-    again at each use.
+    again at each use. `inspect` gets the number and the pixels of each photo that is decoded, in
+    whichever thread decodes it.
 
     >>> decode([np.zeros((80, 120, 3), np.uint8)], side=16).sizes.tolist()
     [[32, 48]]
     """
-    return _lazily(photos, side).in_memory(progress, limit=memory)
+    return _lazily(photos, side, inspect).in_memory(progress, limit=memory)
 
 
 def decode_in_parts(
@@ -82,11 +84,18 @@ def decode_in_parts(
         yield part.in_memory(count, limit=MEMORY)
 
 
-def _lazily(photos: Sequence[PhotoLike], side: int) -> DecodedImages:
+def _lazily(
+    photos: Sequence[PhotoLike],
+    side: int,
+    inspect: Callable[[int, ImageArray], None] | None = None,
+) -> DecodedImages:
     """The photos, each decoded and reduced when it is used."""
 
     def load(i: int) -> ImageArray:
-        return np.asarray(shrunk(load_photo(photos[i], f"item {i}"), DETAIL * side))
+        image = np.asarray(shrunk(load_photo(photos[i], f"item {i}"), DETAIL * side))
+        if inspect:
+            inspect(i, image)
+        return image
 
     # Threads only for files: a torch Dataset may not allow more than one.
     files = isinstance(photos, list) and all(isinstance(p, (str, os.PathLike)) for p in photos)
