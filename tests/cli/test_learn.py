@@ -70,3 +70,10 @@ def test_a_photo_that_is_there_twice_is_told(photos: Path, tmp_path: Path) -> No
     (line,) = [line for line in told.splitlines() if line.startswith("warning: ")]
     assert "copy [1].png" in line
     assert str(first) in line
+
+
+def test_a_first_batch_that_fails_leaves_no_folder(main: Main, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "1.jpg").write_bytes(b"")
+    main.error("learn", tmp_path / "models" / "new", tmp_path / "photos", *QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
