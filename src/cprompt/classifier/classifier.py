@@ -28,6 +28,7 @@ from cprompt.classifier.learning import learn_batch
 from cprompt.classifier.parameters import Parameters, normalization_of
 from cprompt.classifier.photo_sources import UNKNOWN
 from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
+from cprompt.classifier.scikit_learn import ScikitLearnMixin
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.views import Preparation
@@ -47,7 +48,7 @@ DECODED_AT_ONCE = 512
 C = TypeVar("C", bound="ContinualClassifier")
 
 
-class ContinualClassifier(Parameters):
+class ContinualClassifier(ScikitLearnMixin, Parameters):
     """Learns classes from photos, batch by batch, and names the class of other photos.
 
     It answers `UNKNOWN` if no class is probable enough. Parameters are stored as given, as in
