@@ -193,9 +193,9 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
     def predict(self, images: Any, *, unknown: bool = True) -> list[str]:
         """A name for each photo; `UNKNOWN` if the best name is not probable enough.
 
-        `images` is one photo or many: paths, PIL images, arrays or tensors (see
-        `cprompt.classifier.photos.PhotoLike`). With `unknown=False` the answer is always the best
-        name. The answer to a photo does not depend on the others.
+        `images` is one photo or many: paths, bytes of files, PIL images, arrays or tensors (see
+        `cprompt.classifier.photos.PhotoLike`), or a Hugging Face dataset. With `unknown=False` the
+        answer is always the best name. The answer to a photo does not depend on the others.
         """
         state, _, p = self._answers(photo_sources.as_photos(images))
         best = p.argmax(axis=1)

@@ -6,6 +6,7 @@ the network's input, both for learning and for predicting.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from PIL import Image
 from cprompt.data.image_files import (
     MAX_PIXELS,
     damaged,
+    decode_image,
     read_image,
     too_many_pixels,
     upright_rgb,
@@ -37,8 +39,9 @@ DETAIL = 2
 MEMORY = 2 * 2**30
 """Bytes of photos kept in memory; further ones are decoded again when needed."""
 
-PhotoLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[Any] | torch.Tensor
-"""A path, a PIL image, an array (H, W), (H, W, 3) or a tensor (3, H, W), (1, H, W), (H, W).
+PhotoLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any] | torch.Tensor
+"""A path, the bytes of an image file, a PIL image, an array (H, W), (H, W, 3) or a tensor
+(3, H, W), (1, H, W), (H, W).
 
 Arrays and tensors hold whole numbers 0..255 or floats 0..1.
 """
@@ -121,6 +124,8 @@ def load_photo(photo: Any, name: str) -> Image.Image:
     """
     if isinstance(photo, (str, os.PathLike)):
         return _checked(read_image(Path(photo)), str(photo))
+    if isinstance(photo, bytes):
+        return _checked(decode_image(io.BytesIO(photo), name), name)
     if isinstance(photo, Image.Image):
         return _checked(_from_pil(photo, name), name)
     if isinstance(photo, torch.Tensor):
@@ -135,7 +140,7 @@ def load_photo(photo: Any, name: str) -> Image.Image:
     raise DataError(
         f"{short(photo)} is not a photo",
         file=name,
-        hint="give a path, a PIL image, an array or a tensor",
+        hint="give a path, the bytes of an image file, a PIL image, an array or a tensor",
     )
 
 
