@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -53,6 +54,7 @@ def test_photos_go_to_the_folder_of_their_answer(
     files = [arrive(box, "a.png"), arrive(box, "deep/b.png", "sea"), arrive(box, "c.png", "sun")]
     (box / "notes.txt").write_text("x")
     contents = {file.name: file.read_bytes() for file in files}
+    times = {file.name: file.stat().st_mtime_ns for file in files}
     answers = {file.name: classifier.explain(file)[0] for file in files}
     inbox = Inbox(box, out)
     with inbox.alone():
@@ -66,6 +68,7 @@ def test_photos_go_to_the_folder_of_their_answer(
     for each in found:
         assert each.target is not None
         assert each.target.read_bytes() == contents[each.photo.name]
+        assert each.target.stat().st_mtime_ns == times[each.photo.name]
     rows = [json.loads(line) for line in (out / JOURNAL).read_text("utf-8").splitlines()]
     assert [row["photo"] for row in rows] == ["a.png", "c.png", "deep/b.png"]
 
@@ -168,7 +171,7 @@ class KilledError(BaseException):
 
 
 @pytest.mark.parametrize("copy", [False, True])
-@pytest.mark.parametrize("at", ["copy2", "replace", "_write", "unlink"])
+@pytest.mark.parametrize("at", ["copyfileobj", "replace", "_write", "unlink"])
 def test_killed_anywhere_no_photo_is_lost_or_doubled(
     box: Path,
     out: Path,
@@ -183,7 +186,7 @@ def test_killed_anywhere_no_photo_is_lost_or_doubled(
     def killed(*args: object, **named: object) -> None:
         raise KilledError
 
-    owner = {"copy2": shutil, "_write": Inbox}.get(at, Path)
+    owner = {"copyfileobj": shutil, "_write": Inbox}.get(at, Path)
     with inbox.alone(), monkeypatch.context() as patch:
         patch.setattr(owner, at, killed)
         if at == "unlink" and copy:
@@ -206,13 +209,13 @@ def test_a_full_disk_leaves_the_photo_for_the_next_look(
 ) -> None:
     arrive(box, "a.png")
 
-    def full(source: Path, target: Path) -> None:
-        target.write_bytes(b"half")
+    def full(source: BinaryIO, target: BinaryIO) -> None:
+        target.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     inbox = Inbox(box, out)
     with inbox.alone():
-        monkeypatch.setattr(shutil, "copy2", full)
+        monkeypatch.setattr(shutil, "copyfileobj", full)
         with pytest.raises(DataError, match="No space left"):
             looks(inbox, classifier)
         monkeypatch.undo()

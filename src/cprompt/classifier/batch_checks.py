@@ -48,6 +48,8 @@ class RepeatedPhotos:
 
     def add(self, index: int, image: ImageArray) -> None:
         """Remember a photo; threads may call this at the same time."""
+        if index in self._digests:
+            return  # decoded again, because not all photos fit into memory
         shape = repr(image.shape).encode()
         self._digests[index] = hashlib.blake2b(shape + image.tobytes(), digest_size=16).digest()
 

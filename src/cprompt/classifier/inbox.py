@@ -157,9 +157,11 @@ class Inbox:
             target = folder / f"{photo.stem} ({number}){photo.suffix}"
         part = folder / f".{target.name}.part"
         try:
-            shutil.copy2(photo, part)
-            with part.open("rb") as file:
-                os.fsync(file.fileno())
+            with photo.open("rb") as source, part.open("wb") as copied:
+                shutil.copyfileobj(source, copied)
+                copied.flush()
+                os.fsync(copied.fileno())
+            shutil.copystat(photo, part)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
