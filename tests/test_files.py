@@ -12,7 +12,7 @@ import pytest
 
 from cprompt import files
 from cprompt.errors import CheckpointError, ConfigError
-from cprompt.files import check_writable, read_json, write_bytes, write_json
+from cprompt.files import check_writable, read_json, shown_path, write_bytes, write_json
 
 
 def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -133,3 +133,8 @@ def test_a_folder_that_may_not_be_changed_is_refused(
         check_writable(tmp_path / "a" / "x.json")
     assert asked == [(tmp_path, os.W_OK | os.X_OK)]
     assert error.value.file == str(tmp_path / "a" / "x.json")
+
+
+def test_only_bytes_that_are_not_utf8_are_escaped() -> None:
+    assert shown_path(os.fsdecode(b"a\\b/\xc3\xa9\xe9\xff.jpg")) == "a\\b/é\\xe9\\xff.jpg"
+    assert shown_path(Path("猫 🐈.jpg")) == "猫 🐈.jpg"

@@ -53,6 +53,19 @@ def check_writable(path: Path) -> None:
         )
 
 
+def shown_path(path: str | Path) -> str:
+    """A path, or a text with paths in it, as valid Unicode.
+
+    File systems allow names that are not UTF-8. Python keeps the bytes that it cannot decode as
+    lone surrogates, which neither JSON nor a terminal takes. Each becomes `\\xNN`; everything else
+    stays as it is.
+
+    >>> shown_path(os.fsdecode(b"caf\\xe9.jpg"))
+    'caf\\\\xe9.jpg'
+    """
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON; NaN and infinity raise a ValueError."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)

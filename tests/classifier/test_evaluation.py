@@ -28,11 +28,20 @@ def test_an_evaluation_counts_what_predict_says() -> None:
     assert result.accuracy == len(right) / 36
     assert result.accuracy_if_answered == len(right) / (36 - len(unknown))
     assert result.unknown_share == len(unknown) / 36
+    best = classifier.predict(new, unknown=False)
+    forced = [i for i in seen if best[i] == truth[i]]
+    assert len(forced) > len(right)
+    assert result.accuracy_forced == len(forced) / 36
+    assert [a.label for a in result.answers] == answers
+    assert [a.best for a in result.answers] == best
+    assert [a.truth for a in result.answers] == truth
+    assert [a.probability for a in result.answers] == p.max(axis=1).tolist()
     for name in classifier.classes_:
         assert result.per_class[name] == ClassResult(
             9,
             sum(truth[i] == name for i in right),
             sum(truth[i] == name for i in unknown),
+            sum(truth[i] == name for i in forced),
         )
     by_batch = {1: ("red", "sea"), 2: ("moss",), 3: ("sun",)}
     assert result.per_batch == {
@@ -67,18 +76,26 @@ def test_an_evaluation_counts_what_predict_says() -> None:
 def test_an_evaluation_of_unseen_classes_alone_has_no_accuracy() -> None:
     result = learnt({"red": 3, "sea": 3}).evaluate(*batch(1, pink=4))
     assert (result.accuracy, result.accuracy_if_answered, result.unknown_share) == (None,) * 3
+    assert result.accuracy_forced is None
     assert result.unseen == ClassResult(4, 0, 0)
     assert result.ece == 0.0
 
 
 def test_counts_worked_by_hand() -> None:
-    p = np.array([[0.9, 0.1], [0.3, 0.7], [0.45, 0.55], [0.2, 0.8], [0.6, 0.4]])
+    p = np.array([[0.9, 0.1], [0.3, 0.7], [0.55, 0.45], [0.2, 0.8], [0.6, 0.4]])
     truth = ["cat", "cat", "cat", "dog", "elk"]
     found = assess(p, ["cat", "dog"], {"cat": 1, "dog": 2}, 0.58, truth)
-    assert found.per_class == {"cat": ClassResult(3, 1, 1), "dog": ClassResult(1, 1, 0)}
-    assert found.per_batch == {1: ClassResult(3, 1, 1), 2: ClassResult(1, 1, 0)}
+    assert found.per_class == {"cat": ClassResult(3, 1, 1, 2), "dog": ClassResult(1, 1, 0, 1)}
+    assert found.per_batch == {1: ClassResult(3, 1, 1, 2), 2: ClassResult(1, 1, 0, 1)}
     assert (found.accuracy, found.accuracy_if_answered) == (2 / 4, 2 / 3)
-    assert found.unknown_share == 1 / 4
+    assert (found.accuracy_forced, found.unknown_share) == (3 / 4, 1 / 4)
+    assert [answer.right for answer in found.answers] == [True, False, False, True, False]
+    assert "answers" not in found.to_dict()
     assert found.unseen == ClassResult(1, 0, 0)
     assert found.confusion.truth == ["cat", "dog", "elk"]
     assert found.confusion.counts == [[1, 1, 1], [0, 1, 0], [1, 0, 0]]
+
+
+def test_unknown_is_the_right_answer_for_a_class_never_learnt() -> None:
+    found = assess(np.array([[0.5, 0.5]]), ["cat", "dog"], {"cat": 1, "dog": 1}, 0.6, ["elk"])
+    assert found.answers[0].right

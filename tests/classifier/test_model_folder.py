@@ -479,3 +479,45 @@ def test_another_thread_is_another_writer_but_the_same_one_may_write_inside(fold
     assert len(answers) == 1
     assert "another process is changing" in answers[0]
     assert version(folder) == 3
+
+
+# --- a folder that was made for nothing -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ModelError("no"), KeyboardInterrupt()])
+def test_folders_made_for_a_model_that_never_came_are_removed(
+    tmp_path: Path, error: BaseException
+) -> None:
+    with (
+        pytest.raises(type(error)),
+        writing(tmp_path / "a" / "model"),
+        writing(tmp_path / "a/model"),
+    ):
+        raise error
+    assert list(tmp_path.iterdir()) == []
+    put(tmp_path / "a" / "model", 0)
+    assert read_about(tmp_path / "a" / "model")["number"] == 0
+
+
+def test_a_folder_that_was_there_or_holds_something_stays(tmp_path: Path) -> None:
+    def fail(folder: Path, before: Callable[[], object] = lambda: None) -> None:
+        with writing(folder):
+            before()
+            raise ModelError("no")
+
+    notes, new = tmp_path / "model" / "notes.txt", tmp_path / "new"
+    with pytest.raises(ModelError):
+        fail(tmp_path)
+    assert tmp_path.is_dir()
+    with pytest.raises(ModelError):
+        fail(notes.parent, lambda: notes.write_text("mine"))
+    assert notes.read_text() == "mine"
+    with pytest.raises(ModelError):
+        fail(new, lambda: put(new, 0))
+    assert exists(new)
+
+
+def test_undo_where_there_is_no_model_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="holds no model"):
+        undo(tmp_path / "typo")
+    assert not (tmp_path / "typo").exists()

@@ -50,6 +50,8 @@ def test_whole_numbers_become_digits() -> None:
         ("", "the label is empty"),
         (" ", "the label is empty"),
         ("unknown", "no class can be called 'unknown'"),
+        ("Unknown", "no class can be called 'Unknown'"),
+        (" UNKNOWN ", "no class can be called ' UNKNOWN '"),
         ("a\nb", r"label 'a\\nb' has control"),
         ("a\0b", "control"),
         ("\udce9", r"'\\udce9' has control or undecodable"),

@@ -194,3 +194,12 @@ def test_a_bad_photo_in_a_later_part_is_named_by_its_place_among_all() -> None:
 def test_no_photo_is_no_part() -> None:
     assert list(decode_in_parts([], 8, 2)) == []
     assert len(decode([], 8)) == 0
+
+
+def test_the_bytes_of_a_file_are_read_as_the_file_is(tmp_path: Path) -> None:
+    content = saved(tmp_path / "a.png").read_bytes()
+    np.testing.assert_array_equal(np.asarray(load_photo(content, "item 0")), gradient())
+    with pytest.raises(DataError, match="item 0: is damaged"):
+        load_photo(content[:-30], "item 0")
+    with pytest.raises(DataError, match="item 0: is empty"):
+        load_photo(b"", "item 0")

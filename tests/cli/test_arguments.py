@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cprompt.cli.arguments import parse_settings, parse_value, settings_as_options
+from cprompt.cli.arguments import parse_settings, parse_value, settings_as_options, with_files
 from cprompt.errors import ConfigError
 from cprompt.methods.registry import METHODS
 from tests.cli.common import Main, ok
@@ -181,3 +181,21 @@ def test_commands_that_may_need_a_plugin_take_several(command: str, main: Main) 
     Path("fine_toy.py").write_text("")
     message = main.error(command, "--plugin", "fine_toy", "--plugin", "nowhere_toy", "x", "y")
     assert "'nowhere_toy'" in message  # before arguments are looked at
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], []),
+        (["model", "--csv"], ["model", "--csv=-"]),
+        (["--csv", "A.CSV", "x"], ["--csv", "A.CSV", "x"]),
+        (["--csv", "x.jpg", "--json"], ["--csv=-", "x.jpg", "--json=-"]),
+        (["--csv", "-", "--json=x.txt"], ["--csv", "-", "--json=x.txt"]),
+        (["--csv", "--", "--json"], ["--csv=-", "--", "--json"]),
+        (["--top", "3", "--csv", "no ending"], ["--top", "3", "--csv=-", "no ending"]),
+    ],
+)
+def test_an_option_takes_the_next_word_only_if_it_is_its_file(
+    words: list[str], expected: list[str]
+) -> None:
+    assert with_files(words, {"--csv": "[FILE.csv]", "--json": "[FILE.json]"}) == expected

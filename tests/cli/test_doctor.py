@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,28 @@ def test_doctor_counts_a_healthy_folder_and_succeeds(folder: Path) -> None:
     assert "my [red] photos: 12 train, 4 test images, 2 classes\n" in printed
     assert "train images per class: 6 to 6, median 6\n" in printed
     assert "nothing wrong found" in printed
+
+
+def test_doctor_does_not_split_plain_class_folders(folder: Path) -> None:
+    printed = ok("doctor", folder)
+    assert printed == ok("doctor", "folder", folder)
+    assert "my [red] photos: 16 images, 2 classes\n" in printed
+    assert "\nimages per class: 8 to 8, median 8\n" in printed
+    assert "train" not in printed
+    assert "test" not in printed
+
+
+def test_doctor_refuses_what_learning_would_refuse(folder: Path, main: Main) -> None:
+    shutil.copy(folder / "b" / "3.png", folder / "[red]" / "copy.png")
+    code, out, _ = main("doctor", folder)
+    assert code == 1
+    assert f"{folder / '[red]' / 'copy.png'} = {folder / 'b' / '3.png'}" in out
+
+
+def test_doctor_shows_the_parts_of_a_folder_that_has_them(folder: Path) -> None:
+    for part in ("train", "test"):
+        shutil.copytree(folder / "b", folder.parent / "parts" / part / "b")
+    assert "8 train, 8 test images" in ok("doctor", folder.parent / "parts")
 
 
 def test_doctor_names_a_broken_image_and_ends_with_1(folder: Path, main: Main) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,20 @@ def test_an_interrupted_batch_leaves_the_model_as_it_was(
     assert code == 130
     assert "stopped" in out
     assert ok("info", model, "--json") == before
+
+
+def test_a_photo_that_is_there_twice_is_told(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos / "february", tmp_path / "batch")
+    first = next((tmp_path / "batch").rglob("*.png"))
+    shutil.copy(first, first.with_name("copy [1].png"))
+    told = ok("learn", "model", tmp_path / "batch", *QUICK)
+    (line,) = [line for line in told.splitlines() if line.startswith("warning: ")]
+    assert "copy [1].png" in line
+    assert str(first) in line
+
+
+def test_a_first_batch_that_fails_leaves_no_folder(main: Main, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "1.jpg").write_bytes(b"")
+    main.error("learn", tmp_path / "models" / "new", tmp_path / "photos", *QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]

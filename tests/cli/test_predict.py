@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from cprompt.cli.predict import photo_files
 from cprompt.errors import ConfigError, DataError
-from tests.cli.common import ok
+from tests.cli.common import Main, ok
 
 
 def test_predictions_as_a_table_as_json_and_as_csv(model: Path, photos: Path) -> None:
@@ -21,7 +23,8 @@ def test_predictions_as_a_table_as_json_and_as_csv(model: Path, photos: Path) ->
     for row in rows:
         assert len(row["ranking"]) == 2
         assert row["ranking"][0][1] == row["probability"]
-        assert set(row) == {"image", "label", "probability", "known", "ranking"}
+        assert set(row) == {"image", "label", "probability", "known", "ranking", "error"}
+        assert row["error"] is None
     table = list(
         csv.DictReader(
             io.StringIO(ok("predict", model, *files, "--csv", "--explain", "--weights", "random:0"))
@@ -37,7 +40,7 @@ def test_predictions_as_a_table_as_json_and_as_csv(model: Path, photos: Path) ->
 
 
 def test_options_that_exclude_each_other_are_refused(model: Path, photos: Path) -> None:
-    with pytest.raises(ConfigError, match="--json and --csv"):
+    with pytest.raises(ConfigError, match="--json and --csv cannot both"):
         ok("predict", model, photos, "--json", "--csv")
     with pytest.raises(ConfigError, match="'fp16'"):
         ok("predict", model, photos, "--precision", "fp16")
@@ -49,3 +52,88 @@ def test_a_folder_stands_for_its_photos(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         photo_files(tmp_path)
     assert error.value.file == str(tmp_path)
+
+
+@pytest.fixture
+def with_bad_ones(photos: Path, tmp_path: Path) -> Path:
+    """Two good photos, a cut one and an empty one, in one folder."""
+    good = sorted((photos / "test").rglob("*.png"))[:2]
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name, file in zip(("a.png", "d.png"), good, strict=True):
+        (folder / name).write_bytes(file.read_bytes())
+    (folder / "b.png").write_bytes(good[0].read_bytes()[:200])
+    (folder / "c.jpg").write_bytes(b"")
+    return folder
+
+
+def test_bad_photos_are_listed_and_the_others_answered(
+    main: Main, model: Path, with_bad_ones: Path
+) -> None:
+    good = [with_bad_ones / name for name in ("a.png", "d.png")]
+    alone = json.loads(ok("predict", model, *good, "--json", "--weights", "random:0"))
+    code, out, err = main("predict", model, with_bad_ones, "--json", "--weights", "random:0")
+    assert code == 3
+    rows = json.loads(out)
+    assert [Path(row["image"]).name for row in rows] == ["a.png", "b.png", "c.jpg", "d.png"]
+    for row, expected in zip((rows[0], rows[3]), alone, strict=True):
+        assert (row["label"], row["error"]) == (expected["label"], None)
+        assert row["probability"] == pytest.approx(expected["probability"])
+    for row, reason in zip(rows[1:3], ("damaged", "empty"), strict=True):
+        assert reason in row["error"]
+        assert all(row[name] is None for name in ("label", "probability", "known", "ranking"))
+    assert "2 of 4 photos cannot be read" in err
+    assert f"{with_bad_ones / 'c.jpg'}: is empty" in err
+    code, out, _ = main("predict", model, with_bad_ones, "--weights", "random:0")
+    assert code == 3
+    assert ["cannot be read" in line for line in out.splitlines()[1:]] == [0, 1, 1, 0]
+
+
+def test_strict_answers_nothing_if_a_photo_is_bad(
+    main: Main, model: Path, with_bad_ones: Path
+) -> None:
+    told = main.error("predict", model, with_bad_ones, "--strict", "--weights", "random:0")
+    assert "b.png" in told
+
+
+def test_answers_go_to_several_files_at_once(main: Main, model: Path, with_bad_ones: Path) -> None:
+    code, out, err = main(
+        *("predict", model, "--csv", "a.csv", with_bad_ones, "--json=answers.txt"),
+        *("--weights", "random:0"),
+    )
+    assert (code, out) == (3, "")
+    assert "4 photos in a.csv" in err
+    rows = json.loads(Path("answers.txt").read_text("utf-8"))
+    with Path("a.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["label"] for line in lines] == [row["label"] or "" for row in rows]
+    assert [line["error"] for line in lines] == [row["error"] or "" for row in rows]
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(
+    main: Main, tmp_path: Path
+) -> None:
+    assert "is a folder" in main.error("predict", "no model", "x.jpg", f"--csv={tmp_path}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_not_utf8_are_escaped_in_every_output(
+    main: Main, model: Path, photos: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "old camera"
+    folder.mkdir()
+    good = next((photos / "test").rglob("*.png")).read_bytes()
+    for name, content in ((b"caf\xe9 \xc3\xa9.png", good), (b"\xff.jpg", b"")):
+        Path(folder, os.fsdecode(name)).write_bytes(content)
+    expected = [f"{folder}/caf\\xe9 é.png", f"{folder}/\\xff.jpg"]
+    asked = ("predict", model, folder, "--weights", "random:0")
+    code, out, err = main(*asked, "--json", "--csv", "a.csv")
+    assert code == 3
+    assert [row["image"] for row in json.loads(out.encode("utf-8"))] == expected
+    lines = list(csv.DictReader(io.StringIO(Path("a.csv").read_bytes().decode("utf-8"))))
+    assert [line["image"] for line in lines] == expected
+    assert f"{expected[1]}: is empty" in err
+    _, table, _ = main(*asked)
+    assert table.encode("utf-8")  # a lone surrogate would not go through
+    assert all(name in table for name in expected)
+    assert expected[1] in main.error(*asked, "--strict")

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, features
 
 from cprompt.data.image_files import (
     MAX_PIXELS,
     decode_image,
+    formats,
     list_images,
     read_image,
     subfolders,
@@ -94,10 +97,26 @@ def test_sixteen_bits_are_divided_by_257(tmp_path: Path, name: str) -> None:
     assert greys == [0, 1, 1, 128, 255]
 
 
+@pytest.mark.parametrize("name", ["x.png", "x.tif"])
+def test_twelve_bits_in_sixteen_use_the_whole_range(tmp_path: Path, name: str) -> None:
+    values = np.array([[0, 16, 2048, 4095]], dtype=np.uint16)
+    greys = [p[0] for p in pixels(saved(tmp_path, Image.fromarray(values), name))]
+    assert greys == [round(255 * v / 4095) for v in (0, 16, 2048, 4095)] == [0, 1, 128, 255]
+    values[0, 3] = 4096  # one more than 12 bits can hold
+    greys = [p[0] for p in pixels(saved(tmp_path, Image.fromarray(values), name))]
+    assert greys == [round(v / 257) for v in (0, 16, 2048, 4096)] == [0, 0, 8, 16]
+
+
+def test_a_black_sixteen_bit_image_stays_black(tmp_path: Path) -> None:
+    black = Image.fromarray(np.zeros((1, 2), dtype=np.uint16))
+    assert pixels(saved(tmp_path, black)) == [(0, 0, 0)] * 2
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         (np.array([[0, 7, 255]], dtype=np.int32), [0, 7, 255]),
+        (np.array([[0, 2048, 4095]], dtype=np.int32), [0, 128, 255]),
         (np.array([[0, 2570, 65535]], dtype=np.int32), [0, 10, 255]),
         (np.array([[-10, 0, 245]], dtype=np.int32), [0, 10, 255]),
         (np.array([[0, 500_000, 1_000_000]], dtype=np.int32), [0, 128, 255]),
@@ -287,3 +306,78 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
     for look in (list_images, subfolders):
         with pytest.raises(DataError, match=r"gone: cannot be listed \(No such file"):
             look(tmp_path / "gone")
+
+
+# --- AVIF and HEIC ------------------------------------------------------------------------------
+
+
+def smooth() -> Image.Image:
+    """Colours that change slowly, which a lossy format keeps nearly as they are."""
+    at = np.linspace(0, 255, 48)
+    rows, columns = np.meshgrid(at[:32], at, indexing="ij")
+    return Image.fromarray(np.stack([rows, columns, 255 - columns], axis=2).astype(np.uint8))
+
+
+@pytest.fixture
+def without_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No pillow-heif, and a Pillow that cannot read AVIF."""
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr(features, "check", lambda feature: False)
+    formats.cache_clear()
+    yield
+    formats.cache_clear()
+
+
+needs_avif = pytest.mark.skipif(not features.check("avif"), reason="Pillow has no AVIF")
+
+
+@needs_avif
+def test_avif_is_read_and_turned_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = smooth().transpose(Image.Transpose.ROTATE_90)
+    path = saved(tmp_path, turned, "x.avif", quality=100, exif=exif)
+    read = read_image(path)
+    assert read.size == (48, 32)
+    difference = np.asarray(read, np.int64) - np.asarray(smooth(), np.int64)
+    assert np.abs(difference).max() <= 8
+
+
+def test_heic_is_read(tmp_path: Path) -> None:
+    heif = pytest.importorskip("pillow_heif")
+    heif.from_pillow(smooth()).save(tmp_path / "x.heic", quality=100)
+    read = read_image(tmp_path / "x.heic")
+    assert (read.mode, read.size) == ("RGB", (48, 32))
+    difference = np.asarray(read, np.int64) - np.asarray(smooth(), np.int64)
+    assert np.abs(difference).max() <= 16
+    assert list_images(tmp_path) == [tmp_path / "x.heic"]
+
+
+@needs_avif
+@pytest.mark.usefixtures("without_readers")
+def test_avif_that_cannot_be_read_says_what_to_install(tmp_path: Path) -> None:
+    path = saved(tmp_path, smooth(), "x.avif")
+    with pytest.raises(DataError, match=r"is an AVIF image.*; pip install 'pillow>="):
+        read_image(path)
+
+
+@pytest.mark.usefixtures("without_readers")
+@pytest.mark.parametrize("brands", [b"heic\0\0\0\0mif1heic", b"mif1\0\0\0\0miafheix"])
+def test_heic_beside_jpegs_is_found_and_says_what_to_install(tmp_path: Path, brands: bytes) -> None:
+    box = struct.pack(">I", 8 + len(brands)) + b"ftyp" + brands
+    (tmp_path / "b.HEIC").write_bytes(box + b"\0\0\0\x08mdat")
+    first = saved(tmp_path, smooth(), "a.jpg")
+    assert list_images(tmp_path) == [first, tmp_path / "b.HEIC"]
+    with pytest.raises(DataError) as error:
+        read_image(tmp_path / "b.HEIC")
+    assert "HEIC" in error.value.message
+    assert error.value.hint == "pip install 'cprompt[heic]'"
+
+
+@pytest.mark.parametrize(
+    "content", [b"\0\0\0\x14ftypisom\0\0\0\0mp42", b"\0\0\0\x10ftyp", b"ftyp", b"\0" * 64]
+)
+def test_other_files_are_not_taken_for_heic(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.heic").write_bytes(content)
+    with pytest.raises(DataError, match="is not an image that can be read"):
+        read_image(tmp_path / "x.heic")

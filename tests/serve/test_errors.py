@@ -42,6 +42,13 @@ def test_an_uploaded_file_has_its_senders_name_and_no_hint() -> None:
     assert told == ("cat/4.jpg: is damaged", "cat/4.jpg")
 
 
+def test_other_uploaded_files_in_the_message_have_their_senders_names() -> None:
+    names = {"/private/1": "cat/4.jpg", "/private/12": "dog/5.jpg"}
+    error = DataError("is the same photo as /private/12", file="/private/1")
+    told = explain(error, private=["/private"], names=names)
+    assert told == ("cat/4.jpg: is the same photo as dog/5.jpg", "cat/4.jpg")
+
+
 def test_a_file_of_the_service_is_left_out() -> None:
     error = ModelError("is being changed by another process", file="/models/m", hint="wait")
     assert explain(error, private=["/models/m"]) == ("is being changed by another process", None)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zipfile
 import zlib
 
+import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
-from cprompt.classifier.photos import MAX_ASPECT
-from cprompt.data.image_files import FORMATS
+from cprompt.classifier.photos import MAX_ASPECT, load_photo
+from cprompt.data.image_files import formats
+from cprompt.serve.images import decode_upload
 from tests.serve.common import (
     RED,
     ask,
@@ -81,6 +85,15 @@ def test_advice_for_the_services_own_terminal_is_left_out(hardy: TestClient) -> 
 
 
 def test_every_format_that_is_promised_is_read(client: TestClient) -> None:
-    kinds = [kind for kind in FORMATS if kind != "JPEG2000"]
+    kinds = [kind for kind in formats() if kind != "JPEG2000"]
     images = [encoded(image(RED, (32, 32)), kind) for kind in kinds]
     assert labels(ask(client, *images)) == ["red"] * len(kinds)
+
+
+def test_twelve_bit_uploads_are_read_as_files_and_pil_images_are() -> None:
+    values = np.array([[0, 16, 2048, 4095]], dtype=np.uint16)
+    stored = encoded(Image.fromarray(values), "PNG")
+    expected = [round(255 * v / 4095) for v in values[0].tolist()]
+    assert np.asarray(decode_upload(io.BytesIO(stored), "x.png"))[0, :, 0].tolist() == expected
+    with Image.open(io.BytesIO(stored)) as opened:
+        assert np.asarray(load_photo(opened, "item 0"))[0, :, 0].tolist() == expected

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from cprompt.classifier import model_folder, photo_sources
+from cprompt.classifier import batch_checks, model_folder, photo_sources
 from cprompt.classifier.answers import joined, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, nearest_keys
@@ -28,6 +28,7 @@ from cprompt.classifier.learning import learn_batch
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photo_sources import UNKNOWN
 from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
+from cprompt.classifier.scikit_learn import ScikitLearnMixin
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.views import Preparation
@@ -47,7 +48,7 @@ DECODED_AT_ONCE = 512
 C = TypeVar("C", bound="ContinualClassifier")
 
 
-class ContinualClassifier(Parameters):
+class ContinualClassifier(ScikitLearnMixin, Parameters):
     """Learns classes from photos, batch by batch, and names the class of other photos.
 
     It answers `UNKNOWN` if no class is probable enough. Parameters are stored as given, as in
@@ -145,8 +146,11 @@ class ContinualClassifier(Parameters):
         photos, names = photo_sources.labelled(source, labels)
         if not names:
             raise DataError("there are no photos to learn from", hint="give at least one")
+        batch_checks.check_names(names, self.classes_)
         start = self._state or self._empty_state()
-        images = decode(photos, self._side, observer.decoded)
+        repeated = batch_checks.RepeatedPhotos()
+        images = decode(photos, self._side, observer.decoded, inspect=repeated.add)
+        repeated.check(photos, names, observer)
         learnt = learn_batch(self, start, images, names, self.preparation_, observer)
         learnt = dataclasses.replace(learnt, model_id=self._id(learnt))
         self._before = (self._state,)
@@ -190,9 +194,9 @@ class ContinualClassifier(Parameters):
     def predict(self, images: Any, *, unknown: bool = True) -> list[str]:
         """A name for each photo; `UNKNOWN` if the best name is not probable enough.
 
-        `images` is one photo or many: paths, PIL images, arrays or tensors (see
-        `cprompt.classifier.photos.PhotoLike`). With `unknown=False` the answer is always the best
-        name. The answer to a photo does not depend on the others.
+        `images` is one photo or many: paths, bytes of files, PIL images, arrays or tensors (see
+        `cprompt.classifier.photos.PhotoLike`), or a Hugging Face dataset. With `unknown=False` the
+        answer is always the best name. The answer to a photo does not depend on the others.
         """
         state, _, p = self._answers(photo_sources.as_photos(images))
         best = p.argmax(axis=1)

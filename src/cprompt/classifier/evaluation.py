@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,45 @@ class ClassResult:
     photos: int = 0
     right: int = 0
     unknown: int = 0
+    right_forced: int = 0
+    """Photos whose best name is right, whether it was the answer or `UNKNOWN` was."""
 
     @property
     def accuracy(self) -> float | None:
         """Share answered right; `UNKNOWN` counts as wrong. None without photos."""
         return self.right / self.photos if self.photos else None
 
+    @property
+    def accuracy_forced(self) -> float | None:
+        """Share right if every photo is given its best name. None without photos."""
+        return self.right_forced / self.photos if self.photos else None
+
     def __add__(self, other: ClassResult) -> ClassResult:
         return ClassResult(
-            self.photos + other.photos, self.right + other.right, self.unknown + other.unknown
+            self.photos + other.photos,
+            self.right + other.right,
+            self.unknown + other.unknown,
+            self.right_forced + other.right_forced,
         )
+
+
+@dataclass(frozen=True)
+class PhotoAnswer:
+    """How one photo was answered."""
+
+    truth: str
+    learnt: bool
+    """Whether its class was ever learnt."""
+    label: str
+    """The answer: the best name, or `UNKNOWN`."""
+    best: str
+    probability: float
+    """Of the best name."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer is the truth; for a class never learnt, whether it is `UNKNOWN`."""
+        return self.label == (self.truth if self.learnt else UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -60,6 +89,8 @@ class Evaluation:
     photos: int
     accuracy: float | None
     """Share right; `UNKNOWN` counts as wrong. None without photos of a learnt class."""
+    accuracy_forced: float | None
+    """Share right if every photo is given its best name, never `UNKNOWN`."""
     accuracy_if_answered: float | None
     """Share right of those not answered `UNKNOWN`; None if there are none."""
     unknown_share: float | None
@@ -71,10 +102,13 @@ class Evaluation:
     bins: list[Bin]
     unseen: ClassResult
     """Photos of classes never learnt: `right` is 0, `unknown` counts the appropriate answers."""
+    answers: list[PhotoAnswer] = field(repr=False)
+    """One per photo, in the order given."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        plain = dataclasses.asdict(self)
+        """Plain values, for JSON, without the answers to single photos."""
+        plain = dataclasses.asdict(dataclasses.replace(self, answers=[]))
+        del plain["answers"]
         plain["per_batch"] = {str(k): v for k, v in plain["per_batch"].items()}
         return plain
 
@@ -100,9 +134,8 @@ def assess(
     right = seen & (best == target)
 
     def result(which: NDArray[np.bool_]) -> ClassResult:
-        return ClassResult(
-            int(which.sum()), int((which & right & sure).sum()), int((which & ~sure).sum())
-        )
+        sums = (which, which & right & sure, which & ~sure, which & right)
+        return ClassResult(*(int(each.sum()) for each in sums))
 
     known = result(seen)
     answered = known.photos - known.unknown
@@ -114,6 +147,7 @@ def assess(
     return Evaluation(
         photos=len(truth),
         accuracy=known.accuracy,
+        accuracy_forced=known.accuracy_forced,
         accuracy_if_answered=known.right / answered if answered else None,
         unknown_share=known.unknown / known.photos if known.photos else None,
         per_class=per_class,
@@ -122,6 +156,16 @@ def assess(
         ece=calibration.expected_calibration_error(bins),
         bins=bins,
         unseen=result(~seen),
+        answers=[
+            PhotoAnswer(
+                truth=name,
+                learnt=bool(seen[i]),
+                label=names[best[i]] if sure[i] else UNKNOWN,
+                best=names[best[i]],
+                probability=float(top[i]),
+            )
+            for i, name in enumerate(truth)
+        ],
     )
 
 

@@ -54,10 +54,12 @@ def writing(folder: str | Path) -> Iterator[None]:
 
     To learn and then write, take the lock before reading. Otherwise a batch that another process
     learns in between would be lost. The same thread can take the lock again inside. The folder is
-    made if it does not exist. The lock is released when its process ends for any reason.
+    made if it does not exist, and removed again if an error leaves it without a model. The lock is
+    released when its process ends for any reason.
     """
     path = Path(folder).resolve()
     lock = None
+    made = _missing_folders(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK, timeout=0, is_singleton=True)
@@ -76,6 +78,9 @@ def writing(folder: str | Path) -> Iterator[None]:
         ) from error
     try:
         yield
+    except BaseException:
+        _remove_empty(made)
+        raise
     finally:
         lock.release()
 
@@ -279,6 +284,20 @@ def _bytes(path: Path) -> bytes:
 
 
 # --- the folder ---------------------------------------------------------------------------------
+
+
+def _missing_folders(path: Path) -> list[Path]:
+    """The folders that making `path` will make, the innermost first."""
+    return [each for each in (path, *path.parents) if not each.exists()]
+
+
+def _remove_empty(made: list[Path]) -> None:
+    """Remove the folders in `made` that hold nothing, the lock apart; it is still held."""
+    with suppress(OSError):
+        if made and {p.name for p in made[0].iterdir()} <= {LOCK}:
+            (made[0] / LOCK).unlink(missing_ok=True)
+        for folder in made:
+            folder.rmdir()
 
 
 def _tensor_file(generation: int) -> str:

@@ -1,4 +1,4 @@
-"""Photos and labels from folders, lists, arrays, torch Datasets and pandas frames.
+"""Photos and labels from folders, lists, arrays, Datasets of torch and Hugging Face, pandas frames.
 
 The result is always a sequence of photos for `photos.decode` and, for labelled photos, a class name
 for each.
@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from PIL import Image
 
+from cprompt.classifier.hub_datasets import hub_labels, hub_photos, is_hub_dataset
 from cprompt.classifier.photos import PhotoLike, short
 from cprompt.data.datasets import folder
 from cprompt.data.image_files import require_folder
 from cprompt.errors import DataError
 
 UNKNOWN = "unknown"
-"""The answer below the threshold; no class can have this name."""
+"""The answer below the threshold; no class can have this name, however it is spelt."""
 
 _IMAGE_COLUMNS = ("path", "image", "file", "filename")
 
@@ -41,7 +42,9 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
     - photos and, as `labels`, one name for each,
     - (photo, label) pairs: a list of them, or a torch Dataset; whole-number labels are indices
       into its `classes`, if it has them,
-    - a pandas frame with a column `label` and one of path, image, file or filename.
+    - a pandas frame with a column `label` and one of path, image, file or filename,
+    - a Hugging Face `datasets.Dataset` with a column of the feature Image, and one of ClassLabel or
+      one called `label`.
 
     Any other whole-number label becomes text: 7 is the class "7".
 
@@ -55,6 +58,8 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
         return _from_items(photos, given)
     if isinstance(source, (str, os.PathLike)):
         return _from_folder(Path(source))
+    if is_hub_dataset(source):
+        return _from_items(hub_photos(source), hub_labels(source))
     if hasattr(source, "columns"):
         return _from_frame(source)
     is_list = isinstance(source, (list, tuple))
@@ -77,14 +82,16 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
     return _from_items([p for p, _ in pairs], [label for _, label in pairs])
 
 
-def as_photos(photos: Any) -> list[PhotoLike]:
-    """One photo or many as a list of photos, each of any kind in `PhotoLike`.
+def as_photos(photos: Any) -> Sequence[PhotoLike]:
+    """One photo or many as a sequence of photos, each of any kind in `PhotoLike`.
 
     >>> len(as_photos("a.jpg")), len(as_photos(np.zeros((5, 8, 8, 3), np.uint8)))
     (1, 5)
     """
-    if isinstance(photos, (str, os.PathLike, Image.Image)):
+    if isinstance(photos, (str, os.PathLike, Image.Image, bytes)):
         return [photos]
+    if is_hub_dataset(photos):
+        return hub_photos(photos)
     if isinstance(photos, (np.ndarray, torch.Tensor)):
         texts = isinstance(photos, np.ndarray) and photos.dtype.kind in "OU"
         return list(photos) if photos.ndim == 4 or texts else [photos]
@@ -92,7 +99,7 @@ def as_photos(photos: Any) -> list[PhotoLike]:
         return list(photos)
     raise DataError(
         f"{short(photos)} is not a photo",
-        hint="give paths, PIL images, arrays or tensors, one or many",
+        hint="give paths, bytes of files, PIL images, arrays or tensors, one or many",
     )
 
 
@@ -114,9 +121,9 @@ def class_name(label: Any, where: str) -> str:
             file=where,
             hint="rename the class",
         )
-    if name == UNKNOWN:
+    if name.strip().casefold() == UNKNOWN:
         raise DataError(
-            f"no class can be called {UNKNOWN!r}: it is the answer for photos of other classes",
+            f"no class can be called {name!r}: {UNKNOWN!r} is the answer for other photos",
             file=where,
             hint="rename the class",
         )

@@ -6,8 +6,9 @@ the network's input, both for learning and for predicting.
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ from PIL import Image
 from cprompt.data.image_files import (
     MAX_PIXELS,
     damaged,
+    decode_image,
     read_image,
     too_many_pixels,
     upright_rgb,
@@ -37,8 +39,9 @@ DETAIL = 2
 MEMORY = 2 * 2**30
 """Bytes of photos kept in memory; further ones are decoded again when needed."""
 
-PhotoLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[Any] | torch.Tensor
-"""A path, a PIL image, an array (H, W), (H, W, 3) or a tensor (3, H, W), (1, H, W), (H, W).
+PhotoLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any] | torch.Tensor
+"""A path, the bytes of an image file, a PIL image, an array (H, W), (H, W, 3) or a tensor
+(3, H, W), (1, H, W), (H, W).
 
 Arrays and tensors hold whole numbers 0..255 or floats 0..1.
 """
@@ -52,16 +55,18 @@ def decode(
     side: int,
     progress: Progress | None = None,
     memory: int = MEMORY,
+    inspect: Callable[[int, ImageArray], None] | None = None,
 ) -> DecodedImages:
     """Decode all photos, so that a bad one is reported before any other work.
 
     `side` is the size of the network's input. Photos beyond `memory` bytes are not kept but decoded
-    again at each use.
+    again at each use. `inspect` gets the number and the pixels of each photo that is decoded, in
+    whichever thread decodes it.
 
     >>> decode([np.zeros((80, 120, 3), np.uint8)], side=16).sizes.tolist()
     [[32, 48]]
     """
-    return _lazily(photos, side).in_memory(progress, limit=memory)
+    return _lazily(photos, side, inspect).in_memory(progress, limit=memory)
 
 
 def decode_in_parts(
@@ -82,11 +87,18 @@ def decode_in_parts(
         yield part.in_memory(count, limit=MEMORY)
 
 
-def _lazily(photos: Sequence[PhotoLike], side: int) -> DecodedImages:
+def _lazily(
+    photos: Sequence[PhotoLike],
+    side: int,
+    inspect: Callable[[int, ImageArray], None] | None = None,
+) -> DecodedImages:
     """The photos, each decoded and reduced when it is used."""
 
     def load(i: int) -> ImageArray:
-        return np.asarray(shrunk(load_photo(photos[i], f"item {i}"), DETAIL * side))
+        image = np.asarray(shrunk(load_photo(photos[i], f"item {i}"), DETAIL * side))
+        if inspect:
+            inspect(i, image)
+        return image
 
     # Threads only for files: a torch Dataset may not allow more than one.
     files = isinstance(photos, list) and all(isinstance(p, (str, os.PathLike)) for p in photos)
@@ -112,6 +124,8 @@ def load_photo(photo: Any, name: str) -> Image.Image:
     """
     if isinstance(photo, (str, os.PathLike)):
         return _checked(read_image(Path(photo)), str(photo))
+    if isinstance(photo, bytes):
+        return _checked(decode_image(io.BytesIO(photo), name), name)
     if isinstance(photo, Image.Image):
         return _checked(_from_pil(photo, name), name)
     if isinstance(photo, torch.Tensor):
@@ -126,7 +140,7 @@ def load_photo(photo: Any, name: str) -> Image.Image:
     raise DataError(
         f"{short(photo)} is not a photo",
         file=name,
-        hint="give a path, a PIL image, an array or a tensor",
+        hint="give a path, the bytes of an image file, a PIL image, an array or a tensor",
     )
 
 

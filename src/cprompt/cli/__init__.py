@@ -30,6 +30,7 @@ from cprompt.cli import (
     show,
     table,
     undo,
+    watch,
 )
 from cprompt.cli.arguments import ALLOW_BARE_SETTINGS, SettingsGroup
 from cprompt.errors import CPromptError
@@ -67,6 +68,7 @@ app.command(rich_help_panel=_learn)(predict.predict)
 app.command(rich_help_panel=_learn)(evaluate.evaluate)
 app.command(rich_help_panel=_learn)(info.info)
 app.command(rich_help_panel=_learn)(undo.undo)
+app.command(rich_help_panel=_learn)(watch.watch)
 app.command(rich_help_panel=_learn)(export.export)
 app.command(rich_help_panel=_learn, context_settings=ALLOW_BARE_SETTINGS)(serve.serve)
 
@@ -91,7 +93,9 @@ def main() -> None:
         from rich.console import Console
         from rich.markup import escape
 
+        from cprompt.files import shown_path
+
         Console(stderr=True).print(
-            "[bold red]error:[/]", escape(str(error)), highlight=False, soft_wrap=True
+            "[bold red]error:[/]", escape(shown_path(str(error))), highlight=False, soft_wrap=True
         )
         sys.exit(2)

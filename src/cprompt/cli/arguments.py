@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -59,6 +61,8 @@ ALLOW_BARE_SETTINGS = {"allow_extra_args": True}
 class SettingsGroup(TyperGroup):
     """The commands; those with `--set` also take `--PART.NAME VALUE`, anywhere.
 
+    An option whose value is shown as `[FILE.ending]` may also stand alone: see `with_files`.
+
     Click has no options without a fixed name. `resolve_command` is the method that Click's
     documentation overrides to change what a command is given, so the words are changed here.
     """
@@ -68,6 +72,9 @@ class SettingsGroup(TyperGroup):
         name, command, words = super().resolve_command(ctx, args)
         if command is not None and any(_SET in parameter.opts for parameter in command.params):
             words = settings_as_options(words)
+        if command is not None:
+            shown = {parameter.opts[0]: parameter.metavar for parameter in command.params}
+            words = with_files(words, {o: m for o, m in shown.items() if m and m[0] == "["})
         return name, command, words
 
 
@@ -93,6 +100,28 @@ def settings_as_options(words: Sequence[str]) -> list[str]:
         if not equals and rest and not rest[0].startswith("--"):
             setting += f"={rest.pop(0)}"
         written += [_SET, setting]
+    return written
+
+
+def with_files(words: Sequence[str], optional: Mapping[str, str]) -> list[str]:
+    """Give an option that stands alone the value `-`, standard output.
+
+    `optional` maps each option to its `[FILE.ending]`. The next word is the option's file only if
+    it has that ending: in `--csv cat.jpg` it is a photo. `--csv=NAME` takes any name.
+
+    >>> with_files(["--csv", "a.csv"], {"--csv": "[FILE.csv]"})
+    ['--csv', 'a.csv']
+    >>> with_files(["--csv", "cat.jpg"], {"--csv": "[FILE.csv]"})
+    ['--csv=-', 'cat.jpg']
+    """
+    written: list[str] = []
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if "--" in written:
+            written.append(word)
+            continue
+        ending = Path(optional.get(word, "").strip("[]")).suffix
+        takes_next = following == "-" or Path(following).suffix.lower() == ending
+        written.append(word if word not in optional or takes_next else f"{word}=-")
     return written
 
 

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from cprompt.cli.arguments import PLUGINS, SETTINGS, parse_settings
 from cprompt.errors import ConfigError
+from cprompt.files import shown_path
 
 if TYPE_CHECKING:
     from cprompt.data.doctor import Diagnosis, PerClass
@@ -21,8 +22,10 @@ _OPTIONS = "data.options."
 
 def doctor(
     context: typer.Context,
-    dataset: str = typer.Argument(help="A dataset, see `cprompt list datasets`."),
-    path: Path | None = typer.Argument(None, help="Its folder."),
+    dataset: str = typer.Argument(
+        help="A dataset, see `cprompt list datasets`, or a folder of class folders."
+    ),
+    path: Path | None = typer.Argument(None, help="The dataset's folder."),
     all_files: bool = typer.Option(False, "--all", help="Name every file, not the first ten."),
     workers: int = typer.Option(2, help="Threads that decode images."),
     settings: list[str] = SETTINGS,
@@ -46,6 +49,10 @@ def doctor(
     from rich.progress import Progress
 
     from cprompt.data.doctor import diagnose
+    from cprompt.data.registry import DATASETS
+
+    if path is None and dataset not in DATASETS and Path(dataset).is_dir():
+        dataset, path = "folder", Path(dataset)
 
     console = Console()
     with Progress(console=console, transient=True) as bars:
@@ -64,20 +71,19 @@ def doctor(
 
 def _print(console: Console, diagnosis: Diagnosis, show: int | None) -> None:
     def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(shown_path(text), highlight=False, soft_wrap=True)
 
     if diagnosis.counts is not None:
         c = diagnosis.counts
-        say(
-            f"{escape(diagnosis.dataset)}: {c.train:,} train, {c.test:,} test images, "
-            f"{c.classes} classes"
-        )
-    for part, per_class in (
-        ("train", diagnosis.train_per_class),
-        ("test", diagnosis.test_per_class),
-    ):
-        if per_class is not None:
-            say(f"{part} images per class: {_spread(per_class)}")
+        split = diagnosis.test_per_class is not None
+        images = f"{c.train:,} train, {c.test:,} test images" if split else f"{c.train:,} images"
+        say(f"{escape(diagnosis.dataset)}: {images}, {c.classes} classes")
+        for part, per_class in (
+            ("train images" if split else "images", diagnosis.train_per_class),
+            ("test images", diagnosis.test_per_class),
+        ):
+            if per_class is not None:
+                say(f"{part} per class: {_spread(per_class)}")
     for problem in diagnosis.problems:
         colour = "red" if problem.severity == "error" else "yellow"
         say(f"[bold {colour}]{problem.severity}:[/] {escape(problem.message)}")

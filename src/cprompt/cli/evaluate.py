@@ -3,42 +3,110 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cprompt.cli import answer_files
 from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
+from cprompt.files import check_writable, shown_path, write_bytes, write_json
 
 if TYPE_CHECKING:
-    from cprompt.classifier.evaluation import ClassResult, Evaluation
+    from cprompt.classifier.evaluation import ClassResult, Evaluation, PhotoAnswer
 
 _MISTAKES_SHOWN = 10
+_MISTAKES_ON_PAGE = 24
 
 
 def evaluate(
     model: Path = MODEL,
     photos: Path = typer.Argument(help="A folder with one folder of photos per class."),
-    as_json: bool = typer.Option(False, "--json", help="Everything as JSON on standard output."),
+    json_to: str | None = typer.Option(
+        None,
+        "--json",
+        metavar="[FILE.json]",
+        help="Everything as JSON into that file; without one, on standard output.",
+    ),
+    csv_to: str | None = typer.Option(
+        None,
+        "--csv",
+        metavar="[FILE.csv]",
+        help="The answer to each photo as CSV; without a file, on standard output.",
+    ),
+    report: Path | None = typer.Option(
+        None, metavar="FILE.html", help="One page with figures and the worst mistakes."
+    ),
     device: str = DEVICE,
     weights: str | None = MOVED_WEIGHTS,
     plugins: list[str] = PLUGINS,
 ) -> None:
     """Measure accuracy per class and per batch, confusions, and how honest probabilities are."""
+    answer_files.check_targets(csv_to, json_to, None)
+    if report is not None:
+        check_writable(report)
+
     from cprompt.classifier.classifier import ContinualClassifier
+    from cprompt.classifier.photo_sources import labelled
     from cprompt.cli.progress import ProgressBars
 
+    files, names = labelled(photos)
     classifier = ContinualClassifier.load(model, device=device, weights=weights)
-    with ProgressBars(console=Console(stderr=True), lines=False) as bars:
-        found = classifier.evaluate(photos, observer=bars)
-    if as_json:
+    messages = Console(stderr=True)
+    with ProgressBars(console=messages, lines=False) as bars:
+        found = classifier.evaluate(files, names, observer=bars)
+    rows = [_row(Path(str(f)), each) for f, each in zip(files, found.answers, strict=True)]
+    written = answer_files.write_rows(rows, csv_to, None, None)
+    if json_to == answer_files.STANDARD_OUTPUT:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
-    else:
+    elif json_to is not None:
+        write_json(Path(json_to), found.to_dict())
+        written.append(json_to)
+    if report is not None:
+        about = f"{classifier.model_id}, asked about the {found.photos:,} photos in {photos}."
+        page = _page(found, files, photos, f"How accurate is {model.resolve().name}?", about)
+        write_bytes(report, page.encode())
+        written.append(str(report))
+    say(*(f"written: {name}" for name in written), console=messages)
+    if answer_files.STANDARD_OUTPUT not in (csv_to, json_to):
         _print(Console(), found)
+
+
+def _row(file: Path, answer: PhotoAnswer) -> dict[str, Any]:
+    """One line of `--csv`."""
+    return {
+        "image": shown_path(file),
+        "truth": answer.truth,
+        "label": answer.label,
+        "best": answer.best,
+        "probability": answer.probability,
+        "right": answer.right,
+    }
+
+
+def _page(found: Evaluation, files: Sequence[Any], folder: Path, title: str, about: str) -> str:
+    from cprompt.classifier.photos import load_photo
+    from cprompt.report.evaluation import Mistake, evaluation_page
+
+    named = [i for i, a in enumerate(found.answers) if a.label == a.best and not a.right]
+    named.sort(key=lambda i: -found.answers[i].probability)
+    mistakes = [
+        Mistake(
+            image=load_photo(files[i], str(files[i])),
+            name=shown_path(os.path.relpath(files[i], folder)),
+            truth=found.answers[i].truth,
+            label=found.answers[i].label,
+            probability=found.answers[i].probability,
+        )
+        for i in named[:_MISTAKES_ON_PAGE]
+    ]
+    return evaluation_page(found.to_dict(), mistakes, title, f"Model {shown_path(about)}")
 
 
 def _print(console: Console, found: Evaluation) -> None:
@@ -48,7 +116,7 @@ def _print(console: Console, found: Evaluation) -> None:
     ):
         table = Table(box=None, pad_edge=False)
         table.add_column(title)
-        for column in ("photos", "right %", "unknown %"):
+        for column in ("photos", "right %", "without refusals %", "unknown %"):
             table.add_column(column, justify="right")
         for name, result in rows:
             table.add_row(escape(name), *_numbers(result))
@@ -57,10 +125,12 @@ def _print(console: Console, found: Evaluation) -> None:
     if found.accuracy is None:
         say("no photo is of a class that was learnt", console=console)
     else:
+        photos = found.photos - found.unseen.photos
         say(
-            f"accuracy {100 * found.accuracy:.1f} % of {found.photos} photos; "
-            f"{_percent(found.accuracy_if_answered)} of those answered, "
-            f"{_percent(found.unknown_share)} called unknown; "
+            f"accuracy {100 * found.accuracy:.1f} % of {photos} photos, where "
+            f"{_percent(found.unknown_share)} were called unknown and count as wrong",
+            f"without refusals {_percent(found.accuracy_forced)}: each photo gets its best name",
+            f"of those answered {_percent(found.accuracy_if_answered)}; "
             f"calibration error (ECE) {100 * found.ece:.1f} %",
             console=console,
         )
@@ -76,6 +146,7 @@ def _numbers(result: ClassResult) -> list[str]:
     return [
         str(result.photos),
         _percent(result.accuracy, sign=""),
+        _percent(result.accuracy_forced, sign=""),
         _percent(result.unknown / result.photos if result.photos else None, sign=""),
     ]
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from cprompt.files import shown_path
 from cprompt.training.observers import Observer
 
 if TYPE_CHECKING:
@@ -78,6 +80,15 @@ class ProgressBars(Observer):
             self._new_bar(f"{self._label}decoding images, once", total, 0)
         assert self._bar is not None
         self._progress.update(self._bar, completed=done)
+
+    def noticed(self, message: str) -> None:
+        """Leave a line that stays."""
+        self._progress.console.print(
+            "[bold yellow]warning:[/]",
+            escape(shown_path(message)),
+            highlight=False,
+            soft_wrap=True,
+        )
 
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
         """Start the training bar."""

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError, features
 
 from cprompt.errors import DataError
 
 _JPEG = {".jpg", ".jpeg", ".jpe", ".jfif", ".jp2"}
 _PORTABLE = {".ppm", ".pgm", ".pbm", ".pnm"}
+_PHONE = {".heic", ".heif", ".hif", ".avif"}
 IMAGE_SUFFIXES = frozenset(
-    _JPEG | _PORTABLE | {".png", ".apng", ".gif", ".bmp", ".webp", ".tif", ".tiff"}
+    _JPEG | _PORTABLE | _PHONE | {".png", ".apng", ".gif", ".bmp", ".webp", ".tif", ".tiff"}
 )
 """File name endings, in lower case, that `list_images` reads as images."""
 
 MAX_PIXELS = 178_000_000
 """Largest image that is read, in pixels: just below the size that Pillow itself refuses."""
 
-# Only these are tried, whatever the file is called: some other decoders of Pillow start programs.
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
+_ALWAYS_READ = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
+
+# Brands in the first box of a file, and what reads such a file.
+_BRANDS = {
+    "AVIF": (b"avif", b"avis"),
+    "HEIC": (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"),
+}
+_READERS = {
+    "AVIF": ("an AVIF image", "a newer Pillow", "pip install 'pillow>=11.3'"),
+    "HEIC": ("a HEIC image", "pillow-heif", "pip install 'cprompt[heic]'"),
+}
 
 REMEDY = "copy it again or delete it; `cprompt doctor` lists all such files"
 """What to do about an image that cannot be read: the hint of this module's errors."""
@@ -40,6 +51,24 @@ _UPRIGHT = {
 }
 
 _SKIPPED_NAMES = frozenset({"__macosx", "thumbs.db"})
+
+
+@cache
+def formats() -> tuple[str, ...]:
+    """Pillow's names of the formats that can be read here.
+
+    Only these are tried, whatever a file is called: some other decoders of Pillow start programs.
+    AVIF needs a Pillow with its decoder, HEIF the package pillow-heif.
+    """
+    found: tuple[str, ...] = _ALWAYS_READ
+    if "avif" in features.modules and features.check("avif"):
+        found += ("AVIF",)
+    try:
+        import pillow_heif
+    except ImportError:
+        return found
+    pillow_heif.register_heif_opener()
+    return (*found, "HEIF")
 
 
 def read_image(path: Path) -> Image.Image:
@@ -63,12 +92,13 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
     """Decode an open file as upright 8-bit RGB; `name` stands for it in errors.
 
     The EXIF rotation is applied, transparency is laid on white, and an animation gives its first
-    frame. 16-bit grey is divided by 257, so that 65535 becomes 255. Wider integers and floats
-    have no range of their own: it is the smallest of 0..1 (floats only), 0..255 and 0..65535 that
-    holds every value, otherwise the image's own minimum and maximum.
+    frame. Grey values wider than 8 bits are scaled by the range they lie in, because a file seldom
+    says which it uses: the smallest that holds every value of 0..1 (floats only), 0..255 (not for
+    16-bit files), 0..4095 (12-bit sensors store their values in 16 bits) and 0..65535, otherwise
+    the image's own minimum and maximum.
     """
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with Image.open(file, formats=formats()) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             image.load()
@@ -78,14 +108,33 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise too_many_pixels(name) from error
     except UnidentifiedImageError as error:
-        if file.seek(0, os.SEEK_END) == 0:
-            raise DataError("is empty (0 bytes)", file=name, hint=REMEDY) from error
-        raise DataError(
-            f"is not an image that can be read ({', '.join(FORMATS)})", file=name, hint=REMEDY
-        ) from error
+        raise unidentified(file, name) from error
     except Exception as error:  # decoders meet broken files with almost any exception
         raise damaged(name, error) from error
     return rgb
+
+
+def unidentified(file: BinaryIO, name: str) -> DataError:
+    """The error for a file of none of the `formats`: what it is instead, if that is known."""
+    file.seek(0)
+    begin = file.read(64)
+    if not begin:
+        return DataError("is empty (0 bytes)", file=name, hint=REMEDY)
+    kind = _kind_of_box(begin)
+    if kind is not None:
+        what, reader, install = _READERS[kind]
+        return DataError(f"is {what}, which only {reader} reads", file=name, hint=install)
+    read = ", ".join(formats())
+    return DataError(f"is not an image that can be read ({read})", file=name, hint=REMEDY)
+
+
+def _kind_of_box(begin: bytes) -> str | None:
+    """AVIF or HEIC, by the brands in a file's first box; None for anything else."""
+    if begin[4:8] != b"ftyp":
+        return None
+    size = int.from_bytes(begin[:4], "big")
+    brands = {begin[at : at + 4] for at in range(8, min(size, len(begin)), 4)}
+    return next((kind for kind, known in _BRANDS.items() if brands & {*known}), None)
 
 
 def too_many_pixels(name: str) -> DataError:
@@ -197,7 +246,7 @@ def _to_8_bit(values: NDArray[np.generic], sixteen_bit: bool) -> NDArray[np.uint
     wide = values.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    ranges = [65535.0] if sixteen_bit else [255.0, 65535.0]
+    ranges = [4095.0, 65535.0] if sixteen_bit else [255.0, 4095.0, 65535.0]
     if np.issubdtype(values.dtype, np.floating):
         ranges.insert(0, 1.0)
     top = next((r for r in ranges if low >= 0 and high <= r), None)

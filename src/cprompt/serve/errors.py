@@ -108,14 +108,17 @@ def explain(
 ) -> Told:
     """An error of the package as a client may see it.
 
-    `names` maps the paths of uploaded files to what their sender calls them; any other file is the
-    service's own and left out. So is the hint, which is for whoever runs the service. Errors that
-    are not about photos or the model, and messages that mention one of the `private` folders, are
-    logged and not told.
+    `names` maps the paths of uploaded files to what their sender calls them, also in the message;
+    any other file is the service's own and left out. So is the hint, which is for whoever runs the
+    service. Errors that are not about photos or the model, and messages that mention one of the
+    `private` folders, are logged and not told.
     """
     file = None if error.file is None else (names or {}).get(error.file)
     speaks = isinstance(error, (DataError, ModelError))
-    if not speaks or any(folder in error.message for folder in private):
+    message = error.message
+    for path in sorted(names or {}, key=len, reverse=True):  # one path may begin with another
+        message = message.replace(path, (names or {})[path])
+    if not speaks or any(folder in message for folder in private):
         _log.error("not shown to the client: %s", error)
         return Told("the service cannot do this with its model; its log says why", file)
-    return Told(str(CPromptError(error.message, file=file)), file)
+    return Told(str(CPromptError(message, file=file)), file)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import BinaryIO
 
 from PIL import Image, UnidentifiedImageError
 
 from cprompt.classifier.photos import MAX_ASPECT
-from cprompt.data.image_files import FORMATS, decode_image
+from cprompt.data.image_files import decode_image, formats, unidentified
 from cprompt.errors import DataError
 from cprompt.serve.config import Limits
 from cprompt.serve.errors import RequestError, explain
@@ -17,14 +16,12 @@ from cprompt.serve.errors import RequestError, explain
 def check_image(file: BinaryIO, name: str, limits: Limits) -> tuple[int, int]:
     """Width and height of an image, from its header; a RequestError if it must not be decoded."""
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with Image.open(file, formats=formats()) as image:
             width, height = image.size
     except Image.DecompressionBombError:
         raise _too_many_pixels(name, limits) from None
     except UnidentifiedImageError:
-        empty = file.seek(0, io.SEEK_END) == 0
-        what = "is empty" if empty else f"is not an image that can be read ({', '.join(FORMATS)})"
-        raise _not_an_image(name, what) from None
+        raise _not_an_image(name, unidentified(file, name).message) from None
     except MemoryError:
         raise
     except Exception as error:  # decoders meet broken files with almost any exception
@@ -57,7 +54,7 @@ def decode_upload(file: BinaryIO, name: str) -> Image.Image:
 
 
 def _not_an_image(name: str, what: str) -> RequestError:
-    rule = f"an image: {', '.join(FORMATS)}"
+    rule = f"an image: {', '.join(formats())}"
     return RequestError(422, "not_an_image", f"{name} {what}", file=name, rule=rule)
 
 

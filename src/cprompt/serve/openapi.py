@@ -40,7 +40,7 @@ IMAGES_BODY: dict[str, Any] = {
             },
             **{
                 f"image/{kind}": {"schema": _FILE}
-                for kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff")
+                for kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff", "avif", "heic")
             },
         },
     }

@@ -134,8 +134,8 @@ def test_parts_without_a_pair_are_not_taken_for_classes(
 def test_an_empty_class_is_named_with_the_files_that_lie_there(
     tmp_path: Path, layout: str, touch: Touch
 ) -> None:
-    touch(f"{layout}a/1.jpg", f"{layout}b/1.heic", f"{layout}b/in/2.HEIC", "test/a/1.jpg")
-    with pytest.raises(DataError, match=r"in class 'b', only other files \(2 × \.heic\); convert"):
+    touch(f"{layout}a/1.jpg", f"{layout}b/1.cr2", f"{layout}b/in/2.CR2", "test/a/1.jpg")
+    with pytest.raises(DataError, match=r"in class 'b', only other files \(2 × \.cr2\); convert"):
         load(tmp_path)
 
 

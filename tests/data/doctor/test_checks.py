@@ -81,9 +81,9 @@ def test_small_and_untested_classes_get_a_warning(healthy: Path, image: WriteIma
 
 
 def test_files_among_the_images_that_are_ignored_are_counted(healthy: Path, touch: Touch) -> None:
-    touch("train/a/1.heic", "test/b/2.HEIC", "train/a/readme", "train/a/.hidden", "top.heic")
+    touch("train/a/1.cr2", "test/b/2.CR2", "train/a/readme", "train/a/.hidden", "top.cr2")
     problem = only(diagnose("folder", healthy))
-    assert problem.message == "3 files among the images are ignored (2 × .heic, 1 × no ending)"
+    assert problem.message == "3 files among the images are ignored (2 × .cr2, 1 × no ending)"
     assert len(problem.findings) == 3
 
 

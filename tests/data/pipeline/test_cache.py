@@ -216,7 +216,7 @@ def empty_index(data: Path, index: Path) -> None:
 
 
 def other_version(data: Path, index: Path) -> None:
-    index.write_text(index.read_text().replace('"version": 2', '"version": 1'))
+    index.write_text(index.read_text().replace('"version": 3', '"version": 2'))
 
 
 def change_a_byte(data: Path, index: Path) -> None:
@@ -226,7 +226,7 @@ def change_a_byte(data: Path, index: Path) -> None:
 
 
 def other_count(data: Path, index: Path) -> None:
-    index.write_text(f'{{"version": 2, "source": "", "sizes": [[1, {TOTAL // 3}]]}}')
+    index.write_text(f'{{"version": 3, "source": "", "sizes": [[1, {TOTAL // 3}]]}}')
 
 
 @pytest.mark.parametrize(

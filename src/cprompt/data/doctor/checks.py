@@ -48,10 +48,13 @@ def unreadable(images: Sequence[ImageDigest]) -> list[Problem]:
     ]
 
 
-def duplicates(images: Sequence[ImageDigest], published: bool) -> list[Problem]:
+def duplicates(
+    images: Sequence[ImageDigest], published: bool, learnt_as_one: bool = False
+) -> list[Problem]:
     """Equal images on both sides of the split, and equal training images of two classes.
 
-    Published datasets, such as CIFAR-100, have some, and published results include them.
+    Published datasets, such as CIFAR-100, have some, and published results include them. Images
+    that are `learnt_as_one` batch, by `cprompt learn`, cannot be in two classes.
     """
     keep = "leave them if the published dataset has them too, or results cannot be compared"
     problems = []
@@ -73,7 +76,7 @@ def duplicates(images: Sequence[ImageDigest], published: bool) -> list[Problem]:
     if torn:
         problems.append(
             Problem(
-                "warning",
+                "error" if learnt_as_one else "warning",
                 f"{len(torn)} training images are in several classes",
                 tuple(" = ".join(p.name for p in g) for g in torn),
                 keep if published else "keep each only in the class that it shows",
@@ -109,7 +112,7 @@ def thin_classes(dataset: Dataset) -> list[Problem]:
                 "add images; so few are seldom enough to recognise a class",
             )
         )
-    if untested:
+    if untested and len(dataset.test):  # without any, there is no test
         problems.append(
             Problem(
                 "warning",
@@ -152,7 +155,7 @@ def unexpected_counts(dataset: Dataset, info: DatasetInfo) -> list[Problem]:
 
 
 def ignored_files(dataset: Dataset) -> list[Problem]:
-    """Files that lie among the images and are not read as images, such as .heic."""
+    """Files that lie among the images and are not read as images, such as .cr2."""
     folders = {
         source.parent
         for part in (dataset.train, dataset.test)

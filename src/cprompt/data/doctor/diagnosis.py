@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cprompt.data import splits
+from cprompt.data.datasets import folder
 from cprompt.data.doctor import checks
 from cprompt.data.doctor.checks import Problem
 from cprompt.data.doctor.digests import digest_images
@@ -17,6 +19,9 @@ from cprompt.data.image_set import Dataset
 from cprompt.data.registry import DATASETS, Counts, load_dataset
 from cprompt.data.splits import MissingImagesError
 from cprompt.errors import DataError
+
+_SPLIT_OPTIONS = {"test_fraction", "seed"}
+"""Options of the dataset `folder` that ask for a split."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,10 @@ class PerClass:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found; counts are None where the dataset could not be loaded."""
+    """What was found; counts are None where the dataset could not be loaded.
+
+    Plain class folders are one part: they count as training images, and `test_per_class` is None.
+    """
 
     dataset: str
     counts: Counts | None
@@ -57,16 +65,22 @@ def diagnose(
 
     `options` are those of the dataset. `progress` is called with the number of images decoded
     and of all images, from the calling thread. A broken dataset is reported, never raised;
-    an unknown dataset or option is a ConfigError.
+    an unknown dataset or option is a ConfigError. Plain class folders are not split, unless
+    `options` say how.
     """
     dataset, problems = _load(dataset_name, root, options)
     if dataset is None:
         return Diagnosis(dataset_name, None, None, None, (), tuple(problems))
+    whole = dataset_name == "folder" and not _SPLIT_OPTIONS & options.keys() and _is_plain(root)
+    if whole:
+        dataset = _unsplit(dataset)
     images = digest_images(dataset, max(1, workers), progress or (lambda done, total: None))
     info = DATASETS[dataset_name]
     readable = [image for image in images if image.error is None]
     problems += checks.unreadable(images)
-    problems += checks.duplicates(readable, published=info.expected is not None)
+    problems += checks.duplicates(
+        readable, published=info.expected is not None, learnt_as_one=whole
+    )
     problems += checks.thin_classes(dataset)
     problems += checks.unexpected_counts(dataset, info)
     problems += checks.ignored_files(dataset)
@@ -74,10 +88,26 @@ def diagnose(
         dataset.name,
         Counts(len(dataset.train), len(dataset.test), len(dataset.classes)),
         _per_class(dataset.train.per_class()),
-        _per_class(dataset.test.per_class()),
+        None if whole else _per_class(dataset.test.per_class()),
         dataset.classes,
         tuple(problems),
     )
+
+
+def _is_plain(root: Path | None) -> bool:
+    """Whether the folder has class folders directly, not in parts for training and testing."""
+    return root is not None and folder.train_and_test(Path(root).expanduser()) is None
+
+
+def _unsplit(dataset: Dataset) -> Dataset:
+    """All images as training images, by class and path."""
+    rows = sorted(
+        (int(label), Path(str(image)))
+        for part in (dataset.train, dataset.test)
+        for image, label in zip(part.images, part.labels, strict=True)
+    )
+    listed = [(path, label) for label, path in rows]
+    return splits.dataset(dataset.name, dataset.classes, listed, [])
 
 
 def _load(

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cprompt.data.image_files import FORMATS, decode_image, read_image
+from cprompt.data.image_files import decode_image, formats, read_image
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline.decoded import (
     DecodedImages,
@@ -39,7 +39,7 @@ from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
 from cprompt.errors import DataError
 from cprompt.settings import check, setting
 
-_VERSION = 2
+_VERSION = 3
 _DATA, _INDEX, _PART = ".rgb", ".json", ".part"
 _OURS = re.compile(r"[0-9a-f]{40}\.(rgb|json|\w+\.part)")
 _GIB = 2**30
@@ -278,7 +278,7 @@ def _decode(file_and_digest: tuple[Path, bytes]) -> ImageArray:
 def _decoded_bytes(file: Path) -> int:
     """Size once decoded, from the header; 0 if unreadable, since decoding it will say why."""
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with Image.open(file, formats=formats()) as image:
             return 3 * int(image.width) * int(image.height)
     except Exception:
         return 0

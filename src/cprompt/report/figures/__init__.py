@@ -7,6 +7,7 @@ Most take records by label: the order of the labels decides colours and markers.
 from cprompt.report.figures.classes import FEW_CLASSES, class_accuracy
 from cprompt.report.figures.costs import any_costs, costs
 from cprompt.report.figures.curves import accuracy_axis_start, accuracy_curves
+from cprompt.report.figures.evaluation import MOST_CLASSES, confusion, reliability
 from cprompt.report.figures.files import settle, to_files, to_svg
 from cprompt.report.figures.forgetting import forgetting
 from cprompt.report.figures.heatmaps import (
@@ -20,17 +21,20 @@ from cprompt.report.figures.losses import losses
 
 __all__ = [
     "FEW_CLASSES",
+    "MOST_CLASSES",
     "accuracy_axis_start",
     "accuracy_curves",
     "accuracy_heatmap",
     "accuracy_heatmaps",
     "any_costs",
     "class_accuracy",
+    "confusion",
     "costs",
     "forgetting",
     "losses",
     "prompt_pick_maps",
     "prompt_picks",
+    "reliability",
     "settle",
     "to_files",
     "to_svg",

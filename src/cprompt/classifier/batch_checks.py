@@ -1,0 +1,82 @@
+"""What is wrong with a batch as a whole, found before anything is learnt from it.
+
+Two spellings of one class, and the same photo under two classes, cannot both be right, and only a
+person knows which is meant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from cprompt.classifier.photos import PhotoLike
+from cprompt.data.pipeline.decoded import ImageArray
+from cprompt.errors import DataError, some
+from cprompt.training.observers import Observer
+
+
+def same_spelling(name: str) -> str:
+    """What two names have in common that differ only in case or in outer spaces.
+
+    >>> same_spelling(" Cat") == same_spelling("cat")
+    True
+    """
+    return name.strip().casefold()
+
+
+def check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise a DataError if two classes, of this batch or `known`, differ only in spelling."""
+    learnt = set(known)  # an older model may know both spellings of a name
+    spelt = {same_spelling(name): name for name in learnt}
+    for name in dict.fromkeys(names):
+        other = spelt.setdefault(same_spelling(name), name)
+        if other == name or name in learnt:
+            continue
+        raise DataError(
+            f"class {name!r} and class {other!r} differ only in case or in outer spaces",
+            hint=f"call both {other!r}, or give one of them another name",
+        )
+
+
+class RepeatedPhotos:
+    """Finds photos with equal pixels; `add` is called with each photo while it is decoded."""
+
+    def __init__(self) -> None:
+        self._digests: dict[int, bytes] = {}
+
+    def add(self, index: int, image: ImageArray) -> None:
+        """Remember a photo; threads may call this at the same time."""
+        if index in self._digests:
+            return  # decoded again, because not all photos fit into memory
+        shape = repr(image.shape).encode()
+        self._digests[index] = hashlib.blake2b(shape + image.tobytes(), digest_size=16).digest()
+
+    def check(self, photos: Sequence[PhotoLike], names: Sequence[str], observer: Observer) -> None:
+        """Raise a DataError for a photo in two classes; tell `observer` of those twice in one."""
+        groups: defaultdict[bytes, list[int]] = defaultdict(list)
+        for index in sorted(self._digests):
+            groups[self._digests[index]].append(index)
+        repeated = [group for group in groups.values() if len(group) > 1]
+        for first, *others in repeated:
+            other = next((i for i in others if names[i] != names[first]), None)
+            if other is not None:
+                raise DataError(
+                    f"is the same photo as {_name(photos, first)}, but one is in class "
+                    f"{names[other]!r} and the other in class {names[first]!r}",
+                    file=_name(photos, other),
+                    hint="keep it only in the class that it shows",
+                )
+        if repeated:
+            pairs = [f"{_name(photos, g[0])} = {_name(photos, g[1])}" for g in repeated]
+            observer.noticed(
+                f"{sum(len(g) - 1 for g in repeated)} photos are there more than once within "
+                f"their class, so they count more than others: {some(pairs, 3)}"
+            )
+
+
+def _name(photos: Sequence[PhotoLike], index: int) -> str:
+    """The photo's path, or its place in the list."""
+    photo = photos[index] if isinstance(photos, list) else None
+    return os.fspath(photo) if isinstance(photo, (str, os.PathLike)) else f"item {index}"

@@ -1,0 +1,74 @@
+"""`cprompt watch`: photos are sorted into class folders as they arrive."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
+from cprompt.cli.output import say
+from cprompt.errors import DataError
+
+if TYPE_CHECKING:
+    from cprompt.classifier.inbox import Sorted
+
+
+def watch(
+    model: Path = MODEL,
+    inbox: Path = typer.Argument(help="The folder in which photos arrive."),
+    sort: Path = typer.Option(help="A folder that gets one folder per class; made if needed."),
+    copy: bool = typer.Option(False, "--copy", help="Leave the photos in the inbox too."),
+    every: float = typer.Option(2.0, min=0.05, help="Seconds between two looks at the inbox."),
+    once: bool = typer.Option(
+        False, "--once", help="End when all photos that are there have been sorted."
+    ),
+    device: str = DEVICE,
+    weights: str | None = MOVED_WEIGHTS,
+    plugins: list[str] = PLUGINS,
+) -> None:
+    """Answer photos as they arrive in a folder, and move each into the folder of its class.
+
+    Photos that no class is probable for go to the folder `unknown`. A photo is
+    touched only when two looks found it unchanged. Photos that cannot be read
+    stay in the inbox. The model may learn meanwhile. Ctrl-C ends it at any time.
+    """
+    from cprompt.classifier import model_folder
+    from cprompt.classifier.classifier import ContinualClassifier
+    from cprompt.classifier.inbox import Inbox
+
+    box = Inbox(inbox, sort, copy=copy)
+    classifier = ContinualClassifier.load(model, device=device, weights=weights)
+    trouble = ""
+    with box.alone():
+        try:
+            while True:
+                if model_folder.read_about(model)["model"] != classifier.model_id:
+                    classifier = ContinualClassifier.load(model, device=device, weights=weights)
+                    say(f"{model} has learnt meanwhile: {len(classifier.classes_)} classes")
+                try:
+                    for each in box.look(classifier):
+                        say(_line(each, inbox, sort))
+                    trouble = ""
+                except DataError as error:  # a folder that went away, or a disk that sleeps
+                    if once:
+                        raise
+                    if trouble != str(error):
+                        trouble = str(error)
+                        say(trouble)
+                if once and not box.waiting:
+                    return
+                time.sleep(every)
+        except KeyboardInterrupt:
+            say("stopped; photos that were not sorted are still in the inbox")
+
+
+def _line(sorted_photo: Sorted, inbox: Path, folder: Path) -> str:
+    name = sorted_photo.photo.relative_to(inbox)
+    if sorted_photo.target is None:
+        assert sorted_photo.error is not None
+        return f"{name} stays in the inbox: {sorted_photo.error.message}"
+    probability = 100 * (sorted_photo.probability or 0.0)
+    return f"{name} → {sorted_photo.target.relative_to(folder)}, {probability:.0f} %"

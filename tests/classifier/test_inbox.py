@@ -1,0 +1,271 @@
+"""Photos that arrive: sorted once, whole, and never lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from cprompt import UNKNOWN, ContinualClassifier
+from cprompt.classifier import inbox as inbox_module
+from cprompt.classifier.inbox import JOURNAL, Inbox, Sorted, folder_name
+from cprompt.errors import ConfigError, DataError
+from tests.classifier.common import learnt, photos, saved
+
+
+@pytest.fixture(scope="module")
+def classifier() -> ContinualClassifier:
+    return learnt({"red": 4, "sea": 4})
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    (tmp_path / "inbox").mkdir()
+    return tmp_path / "inbox"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "sorted"
+
+
+def arrive(box: Path, name: str, colour: str = "red", seed: int = 9) -> Path:
+    return saved(box / name, photos(colour, 1, seed)[0])
+
+
+def looks(inbox: Inbox, classifier: ContinualClassifier, times: int = 2) -> list[Sorted]:
+    return [each for _ in range(times) for each in inbox.look(classifier)]
+
+
+def tree(folder: Path) -> list[str]:
+    """Photos below a folder."""
+    found = (p.relative_to(folder).as_posix() for p in folder.rglob("*.png"))
+    return sorted(name for name in found if not Path(name).name.startswith("."))
+
+
+def test_photos_go_to_the_folder_of_their_answer(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    files = [arrive(box, "a.png"), arrive(box, "deep/b.png", "sea"), arrive(box, "c.png", "sun")]
+    (box / "notes.txt").write_text("x")
+    contents = {file.name: file.read_bytes() for file in files}
+    times = {file.name: file.stat().st_mtime_ns for file in files}
+    answers = {file.name: classifier.explain(file)[0] for file in files}
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        found = looks(inbox, classifier)
+    assert {each.photo.name: each.label for each in found} == {
+        name: answer.label for name, answer in answers.items()
+    }
+    assert tree(box) == []
+    assert (box / "notes.txt").exists()
+    assert tree(out) == sorted(f"{answer.label}/{name}" for name, answer in answers.items())
+    for each in found:
+        assert each.target is not None
+        assert each.target.read_bytes() == contents[each.photo.name]
+        assert each.target.stat().st_mtime_ns == times[each.photo.name]
+    rows = [json.loads(line) for line in (out / JOURNAL).read_text("utf-8").splitlines()]
+    assert [row["photo"] for row in rows] == ["a.png", "c.png", "deep/b.png"]
+
+
+def test_what_is_unknown_goes_apart(box: Path, out: Path) -> None:
+    unsure = learnt({"red": 8, "sea": 8, "moss": 8, "sun": 8, "ash": 8}, accept=0.5)
+    files = [arrive(box, f"{name}.png", name, seed=5) for name in ("red", "sea", "pink", "teal")]
+    answers = unsure.predict(files)
+    assert {UNKNOWN} < set(answers)
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        looks(inbox, unsure)
+    expected = zip(answers, files, strict=True)
+    assert tree(out) == sorted(f"{answer}/{file.name}" for answer, file in expected)
+
+
+def test_a_file_that_grows_is_left_alone_until_it_rests(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    whole = arrive(box, "a.png").read_bytes()
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        for size in (50, 100, len(whole) - 1, len(whole)):
+            (box / "a.png").write_bytes(whole[:size])
+            assert list(inbox.look(classifier)) == []
+        assert inbox.waiting == 1
+        (only,) = inbox.look(classifier)
+        assert inbox.waiting == 0
+    assert only.target is not None
+    assert only.target.read_bytes() == whole
+
+
+def test_a_file_that_changes_while_it_is_answered_is_not_moved(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = arrive(box, "a.png")
+    inbox = Inbox(box, out)
+    explain = inbox_module.explain_readable
+
+    def and_write(*args: object, **named: object) -> object:
+        found = explain(*args, **named)  # type: ignore[arg-type]
+        path.write_bytes(path.read_bytes() + b"more")
+        return found
+
+    with inbox.alone():
+        monkeypatch.setattr(inbox_module, "explain_readable", and_write)
+        assert looks(inbox, classifier) == []
+        assert path.exists()
+        monkeypatch.undo()
+        assert len(looks(inbox, classifier)) == 1
+
+
+def test_an_unreadable_file_stays_is_told_once_and_tried_again_when_it_changes(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    whole = arrive(box, "a.png").read_bytes()
+    (box / "a.png").write_bytes(whole[:60])
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        (told,) = looks(inbox, classifier, 4)
+        assert isinstance(told.error, DataError)
+        assert (told.target, inbox.waiting) == (None, 0)
+        (box / "a.png").write_bytes(whole)
+        (sorted_now,) = looks(inbox, classifier)
+    assert sorted_now.label == "red"
+    assert tree(box) == []
+
+
+def test_other_photos_of_the_same_name_are_kept_and_equal_ones_are_not_doubled(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        for seed in (9, 10, 9, 11):
+            arrive(box, "a.png", seed=seed)
+            looks(inbox, classifier)
+    assert tree(out) == ["red/a (2).png", "red/a (3).png", "red/a.png"]
+    assert tree(box) == []
+
+
+def test_copies_are_made_once_also_after_a_restart(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    arrive(box, "a.png")
+    for expected in (1, 0):
+        inbox = Inbox(box, out, copy=True)
+        with inbox.alone():
+            assert len(looks(inbox, classifier, 3)) == expected
+            assert inbox.waiting == 0
+    assert (tree(box), tree(out)) == (["a.png"], ["red/a.png"])
+    arrive(box, "a.png", seed=10)
+    os.utime(box / "a.png", ns=(1, 1))
+    with inbox.alone():
+        assert len(looks(inbox, classifier)) == 1
+    assert tree(out) == ["red/a (2).png", "red/a.png"]
+
+
+class KilledError(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("at", ["copyfileobj", "replace", "_write", "unlink"])
+def test_killed_anywhere_no_photo_is_lost_or_doubled(
+    box: Path,
+    out: Path,
+    classifier: ContinualClassifier,
+    monkeypatch: pytest.MonkeyPatch,
+    at: str,
+    copy: bool,
+) -> None:
+    whole = arrive(box, "a.png").read_bytes()
+    inbox = Inbox(box, out, copy=copy)
+
+    def killed(*args: object, **named: object) -> None:
+        raise KilledError
+
+    owner = {"copyfileobj": shutil, "_write": Inbox}.get(at, Path)
+    with inbox.alone(), monkeypatch.context() as patch:
+        patch.setattr(owner, at, killed)
+        if at == "unlink" and copy:
+            patch.undo()  # a copy removes nothing from the inbox
+            looks(inbox, classifier)
+        else:
+            with pytest.raises(KilledError):
+                looks(inbox, classifier)
+    assert (box / "a.png").read_bytes() == whole
+    again = Inbox(box, out, copy=copy)
+    with again.alone():
+        looks(again, classifier)
+    assert tree(box) == (["a.png"] if copy else [])
+    assert tree(out) == ["red/a.png"]
+    assert (out / "red" / "a.png").read_bytes() == whole
+
+
+def test_a_full_disk_leaves_the_photo_for_the_next_look(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive(box, "a.png")
+
+    def full(source: BinaryIO, target: BinaryIO) -> None:
+        target.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        monkeypatch.setattr(shutil, "copyfileobj", full)
+        with pytest.raises(DataError, match="No space left"):
+            looks(inbox, classifier)
+        monkeypatch.undo()
+        assert (tree(box), list((out / "red").iterdir())) == (["a.png"], [])
+        assert len(looks(inbox, classifier, 1)) == 1
+
+
+def test_a_torn_line_of_the_journal_is_skipped(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    out.mkdir()
+    (out / JOURNAL).write_text('{"photo": "a.p')
+    arrive(box, "b.png")
+    inbox = Inbox(box, out, copy=True)
+    with inbox.alone():
+        looks(inbox, classifier)
+    lines = (out / JOURNAL).read_text("utf-8").splitlines()
+    assert (len(lines), json.loads(lines[1])["photo"]) == (2, "b.png")
+    assert looks(Inbox(box, out, copy=True), classifier) == []
+
+
+def test_two_processes_cannot_sort_into_one_folder(box: Path, out: Path) -> None:
+    with (
+        Inbox(box, out).alone(),
+        pytest.raises(ConfigError, match="another process"),
+        Inbox(box, out).alone(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("place", ["inbox", "inbox/sorted", "."])
+def test_folders_inside_one_another_are_refused(box: Path, tmp_path: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match="side by side"):
+        Inbox(box, tmp_path / place)
+
+
+@pytest.mark.parametrize("name", ["猫", "five-point star", "a-b_c (1)", "né"])
+def test_usual_names_are_folders_as_they_are(name: str) -> None:
+    assert folder_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "../../etc", "a/b\\c", "/x", " x", "x.", "c:x", "猫" * 200]
+)
+def test_a_name_never_leads_out_of_the_folder(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / folder_name(name)
+    folder.mkdir()
+    assert folder.resolve().parent == tmp_path.resolve()
+
+
+def test_different_names_have_different_folders() -> None:
+    names = ["a/b", "a%2Fb", "a\\b", "x" * 300, "x" * 301, "..", "%2E."]
+    assert len({folder_name(name) for name in names}) == len(names)
