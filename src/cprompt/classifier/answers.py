@@ -41,6 +41,7 @@ def responses(
             response.feature.cpu(),
             None if response.query is None else response.query.cpu(),
             None if response.task is None else response.task.cpu(),
+            None if response.familiar is None else response.familiar.cpu(),
         )
 
 

@@ -1,7 +1,7 @@
 """Calibrated probabilities: temperature, threshold, and measures of how well they are calibrated.
 
-A name can have several positions, one per batch that contained it; its probability is the sum over
-them. All functions are pure, of logits (n, C) and numbers, and compute in float64.
+With most methods a name has one position per batch that contained it; the best one speaks for it.
+All functions are pure, of logits (n, C) and numbers, and compute in float64.
 """
 
 from __future__ import annotations
@@ -40,22 +40,18 @@ class Bin:
 def name_probabilities(
     logits: NDArray[np.floating], name_of: Ints, n_names: int, temperature: float
 ) -> Floats:
-    """Softmax of logits (n, C) / temperature, summed over the positions of each name: (n, names).
+    """Softmax of the names' best logits / temperature: (n, names).
 
-    `name_of` (C,) is the name of each position. A row does not depend on the other rows.
+    `name_of` (C,) is the name of each position of logits (n, C). If probabilities were added up
+    over positions, a class would swallow its look-alikes each time it returns. A row does not
+    depend on the other rows.
     """
-    scaled = logits.astype(np.float64) / temperature
+    best = np.full((len(logits), n_names), -np.inf)
+    for position, name in enumerate(name_of):
+        np.maximum(best[:, name], logits[:, position], out=best[:, name])
+    scaled: Floats = best / temperature
     scaled = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    scaled /= scaled.sum(axis=1, keepdims=True)
-    summed: Floats
-    if n_names == len(name_of):  # one position per name: only the order changes
-        summed = np.empty_like(scaled)
-        summed[:, name_of] = scaled
-    else:
-        by_name = np.argsort(name_of, kind="stable")
-        firsts = np.searchsorted(name_of[by_name], np.arange(n_names))
-        summed = np.add.reduceat(scaled[:, by_name], firsts, axis=1)
-    return summed
+    return scaled / scaled.sum(axis=1, keepdims=True)
 
 
 def negative_log_likelihood(

@@ -1,7 +1,7 @@
 """The continual classifier: it learns photos batch by batch and answers with class names.
 
 It wraps a method; one batch of photos is one task. No photo is stored. It keeps what the method
-learnt and, for calibration, the features of up to three held-out photos per class.
+learnt, which may include the features of a few photos per class.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from numpy.typing import NDArray
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from cprompt.classifier import batch_checks, model_folder, photo_sources
+from cprompt.classifier import batch_checks, changes, model_folder, photo_sources
 from cprompt.classifier.answers import joined, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, nearest_keys
 from cprompt.classifier.learning import learn_batch
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photo_sources import UNKNOWN
-from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
+from cprompt.classifier.photos import PhotoLike, decode_in_parts
 from cprompt.classifier.scikit_learn import ScikitLearnMixin
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import pick_device
 from cprompt.errors import BackboneError, DataError, ModelError
-from cprompt.methods.base import Method, create_method
-from cprompt.methods.registry import current_settings
-from cprompt.settings import from_mapping, to_mapping
+from cprompt.methods.base import Method, Response, create_method
+from cprompt.settings import from_mapping, suggest, to_mapping
 from cprompt.training.observers import Observer
 from cprompt.training.settings import TrainingConfig
 from cprompt.vit.backbone import Backbone
@@ -51,7 +50,7 @@ C = TypeVar("C", bound="ContinualClassifier")
 class ContinualClassifier(ScikitLearnMixin, Parameters):
     """Learns classes from photos, batch by batch, and names the class of other photos.
 
-    It answers `UNKNOWN` if no class is probable enough. Parameters are stored as given, as in
+    It answers `UNKNOWN` to a photo that does not look like any class learnt. Parameters are stored as given, as in
     scikit-learn, so `get_params`, `set_params` and `clone` work. Nothing is loaded before the first
     batch is learnt.
 
@@ -62,16 +61,18 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
       defaults.
     - `transform`: a recipe of `cprompt.data.pipeline.views`.
     - `normalization`: a name from there, or "auto", the backbone's own.
-    - `hold_out`: share of each class's photos in a batch used for calibration, not for training.
-    - `accept`: share of held-out photos that must not be answered `UNKNOWN`.
+    - `accept`: share of photos of known classes that must not be answered `UNKNOWN`.
+    - `hold_out`: with a method that is trained, share of each class's photos in a batch used for
+      calibration, not for training. `strata` learns all and leaves out one at a time instead.
     - `keep_held_out`: number of held-out photos per class whose features are stored for the
-      calibration of later batches. With 0, nothing of any single photo is stored.
+      calibration of later batches. With 0, nothing of any single photo is stored; then `strata`
+      cannot calibrate itself, and answers less well.
     - `seed`: the seed of all randomness.
 
     >>> from PIL import Image
     >>> def photos(colour):
     ...     return [Image.new("RGB", (32, 32), (*colour[:2], colour[2] + i)) for i in range(3)]
-    >>> classifier = ContinualClassifier(training={"epochs": 1})
+    >>> classifier = ContinualClassifier()
     >>> _ = classifier.learn(photos((200, 0, 0)) + photos((0, 200, 0)), ["red"] * 3 + ["green"] * 3)
     >>> _ = classifier.learn(photos((0, 0, 200)), ["blue"] * 3)  # the first photos are gone
     >>> classifier.classes_
@@ -106,7 +107,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
 
     @property
     def threshold_(self) -> float:
-        """Top probability below which the answer is `UNKNOWN`; 0: never."""
+        """Familiarity below which the answer is `UNKNOWN`; 0: never."""
         return 0.0 if self._state is None else self._state.threshold
 
     @property
@@ -148,14 +149,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
             raise DataError("there are no photos to learn from", hint="give at least one")
         batch_checks.check_names(names, self.classes_)
         start = self._state or self._empty_state()
-        repeated = batch_checks.RepeatedPhotos()
-        images = decode(photos, self._side, observer.decoded, inspect=repeated.add)
-        repeated.check(photos, names, observer)
-        learnt = learn_batch(self, start, images, names, self.preparation_, observer)
-        learnt = dataclasses.replace(learnt, model_id=self._id(learnt))
-        self._before = (self._state,)
-        self._enter(learnt)
-        return self
+        return self._become(learn_batch(self, start, photos, names, self.preparation_, observer))
 
     def fit(self: C, X: Any, y: Any = None) -> C:
         """Forget everything, then learn; if learning fails, nothing is forgotten."""
@@ -172,18 +166,73 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         return self.learn(X, y)
 
     def undo(self) -> None:
-        """Take back the last batch that this object learnt; possible once.
+        """Take back the last change that this object made; possible once.
 
         A model folder also keeps the previous version: see `cprompt.classifier.model_folder.undo`.
         """
         if not self._before:
             raise ModelError(
-                "there is no batch to take back in memory",
+                "there is no change to take back in memory",
                 hint="`cprompt undo MODEL` goes back to the previous version in the folder",
             )
         (before,) = self._before
         self._before = ()
         self._enter(before)
+
+    # --- changing what was learnt ---------------------------------------------------------------
+
+    def forget(self: C, name: str, source: Any = None) -> C:
+        """Drop a class. With all of its photos as `source`, nothing of it is left.
+
+        Without them, its part in the covariance that all classes share stays: how its photos
+        differ from their mean, not told apart from those of other classes.
+        """
+        state = self._state_with(name)
+        if len(state.names) == 1:
+            raise ModelError(
+                f"{name!r} is the only class of the model", hint="delete the model instead"
+            )
+        photos = None if source is None else photo_sources.as_photos(source)
+        return self._become(changes.forgotten(self, state, name, photos, self.preparation_))
+
+    def rename(self: C, name: str, new: str) -> C:
+        """Call a class by another name, which no class has."""
+        state = self._state_with(name)
+        new = photo_sources.class_name(new, "the new name")
+        batch_checks.check_names([new], [each for each in state.names if each != name])
+        if new in state.names:
+            raise ModelError(f"there is a class {new!r} already", hint="choose another name")
+        return self._become(changes.renamed(state, name, new))
+
+    def merge(self: C, other: ContinualClassifier) -> C:
+        """Add all that another classifier has learnt, as one batch; no photo is needed.
+
+        Both must have the same backbone and settings. Classes of the same name become one.
+        """
+        state, theirs = self._learnt_state(), other._learnt_state()
+        mine = {**self._about(state), **_CHANGING}
+        for part, value in {**other._about(theirs), **_CHANGING}.items():
+            if mine[part] != value:
+                raise ModelError(
+                    f"the models differ in their {part}: {mine[part]} and {value}",
+                    hint="only models on the same backbone with the same settings can be merged",
+                )
+        batch_checks.check_names(list(theirs.names), state.names)
+        return self._become(changes.merged(self, state, theirs))
+
+    def _state_with(self, name: str) -> ModelState:
+        state = self._learnt_state()
+        if name not in state.names:
+            raise ModelError(
+                f"the model has no class {name!r}", hint=suggest(name, list(state.names))
+            )
+        return state
+
+    def _become(self: C, learnt: ModelState) -> C:
+        learnt = dataclasses.replace(learnt, model_id=self._id(learnt))
+        self._before = (self._state,)
+        self._enter(learnt)
+        return self
 
     def _empty_state(self) -> ModelState:
         method = create_method(self.method, self._load(), self.method_settings())
@@ -192,15 +241,15 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
     # --- answering ------------------------------------------------------------------------------
 
     def predict(self, images: Any, *, unknown: bool = True) -> list[str]:
-        """A name for each photo; `UNKNOWN` if the best name is not probable enough.
+        """A name for each photo; `UNKNOWN` if it does not look like any class learnt.
 
         `images` is one photo or many: paths, bytes of files, PIL images, arrays or tensors (see
         `cprompt.classifier.photos.PhotoLike`), or a Hugging Face dataset. With `unknown=False` the
         answer is always the best name. The answer to a photo does not depend on the others.
         """
-        state, _, p = self._answers(photo_sources.as_photos(images))
+        state, answers, p = self._answers(photo_sources.as_photos(images))
         best = p.argmax(axis=1)
-        enough = p.max(axis=1, initial=0.0) >= state.threshold
+        enough = answers.familiar >= state.threshold
         return [
             state.names[i] if sure or not unknown else UNKNOWN
             for i, sure in zip(best, enough, strict=True)
@@ -217,8 +266,8 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         found = []
         for i, row in enumerate(p):
             order = np.argsort(-row, kind="stable")[:top]
-            best = float(row.max())
-            known = best >= state.threshold
+            best, familiar = float(row.max()), float(answers.familiar[i])
+            known = familiar >= state.threshold
             found.append(
                 Explanation(
                     label=state.names[int(row.argmax())] if known else UNKNOWN,
@@ -228,6 +277,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
                     prompt=None if answers.task is None else int(answers.task[i]) + 1,
                     nearest_keys=keys[i] if keys else [],
                     score=float(answers.logits[i].max()),
+                    familiarity=familiar,
                 )
             )
         return found
@@ -237,9 +287,8 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
     ) -> Evaluation:
         """Answer labelled photos and compare with their labels; sources as for `learn`."""
         photos, names = photo_sources.labelled(source, labels)
-        state, _, p = self._answers(photos, observer)
-        first = {name: batch.number for batch in state.history for name in batch.new}
-        return assess(p, state.names, first, state.threshold, names)
+        state, answers, p = self._answers(photos, observer)
+        return assess(p, state.names, state.first_batch(), state.threshold, names, answers.familiar)
 
     def _answers(
         self, photos: Sequence[PhotoLike], observer: Observer | None = None
@@ -253,17 +302,22 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         device, preparation = pick_device(self.device), self.preparation_
         precision = self.training_for(1).precision
         progress = (observer or Observer()).decoded
-        found: list[_Answers] = []
+        found: list[Response] = []
         for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE, progress):
             answered = responses(state.method, images, preparation, device, precision=precision)
-            found += [_Answers(each.logits, each.query, each.task) for each in answered]
+            found += list(answered)
         logits = joined([each.logits for each in found])
+        if logits is None:
+            logits = torch.zeros(0, state.method.n_classes)
+        p = state.probabilities(logits)
+        familiar = joined([each.familiar for each in found])
         answers = _Answers(
-            torch.zeros(0, state.method.n_classes) if logits is None else logits,
+            logits,
             joined([each.query for each in found]),
             joined([each.task for each in found]),
+            p.max(axis=1, initial=0.0) if familiar is None else familiar.double().numpy(),
         )
-        return state, answers, state.probabilities(answers.logits)
+        return state, answers, p
 
     def _learnt_state(self) -> ModelState:
         if self._state is None:
@@ -301,12 +355,11 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         about = stored.about
         try:
             backbone = about["backbone"]
-            settings = current_settings(
-                {"name": about["method"]["name"], **about["method"]["settings"]}
-            )
+            method, settings = about["method"]["name"], about["method"]["settings"]
+            model_folder.check_readable(path, about)
             self = cls(
                 backbone["name"],
-                settings.pop("name"),
+                method,
                 weights=weights or _weights(backbone, path),
                 image_size=backbone["image_size"],
                 settings=settings,
@@ -405,6 +458,11 @@ class _Answers:
     logits: Tensor
     query: Tensor | None
     task: Tensor | None
+    familiar: NDArray[np.float64]
+
+
+_CHANGING: Mapping[str, Any] = dict.fromkeys(("classes", "task_sizes", "calibration", "history"))
+"""Parts of a model's description that say what it learnt, not how."""
 
 
 def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:

@@ -119,17 +119,19 @@ def assess(
     first_batch: Mapping[str, int],
     threshold: float,
     truth: Sequence[str],
+    familiar: NDArray[np.float64] | None = None,
 ) -> Evaluation:
     """Compare probabilities (n, names) with the photos' true names, `truth` (n,).
 
-    `first_batch` is the number of the batch in which each name first appeared. A photo whose best
-    name has a probability below `threshold` counts as answered `UNKNOWN`.
+    `first_batch` is the number of the batch in which each name first appeared. A photo that is less
+    `familiar` (n,) than `threshold` counts as answered `UNKNOWN`; by default, familiar is how
+    probable the best name is.
     """
     index = {name: i for i, name in enumerate(names)}
     target = np.array([index.get(name, -1) for name in truth], dtype=np.int64)
     top = p.max(axis=1, initial=0.0)
     best = p.argmax(axis=1)
-    sure = top >= threshold
+    sure = (top if familiar is None else familiar) >= threshold
     seen = target >= 0
     right = seen & (best == target)
 

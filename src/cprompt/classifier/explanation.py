@@ -32,6 +32,9 @@ class Explanation:
     """Names whose keys are nearest to the photo's query, with the cosine."""
     score: float
     """The largest logit, before calibration."""
+    familiarity: float = 1.0
+    """In [0, 1]: how much the photo looks like one of a class learnt; if the method cannot tell,
+    the same as `probability`. Below the model's threshold the answer is `UNKNOWN`."""
 
 
 def nearest_keys(

@@ -1,4 +1,4 @@
-"""Learning one batch of photos: training, then calibration on the photos held out."""
+"""Learning one batch of photos: counting it in one pass, or training and then calibration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import copy
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 import numpy as np
@@ -16,18 +17,26 @@ from torch import Tensor
 
 from cprompt.classifier import calibration
 from cprompt.classifier.answers import joined, responses
+from cprompt.classifier.batch_checks import RepeatedPhotos
 from cprompt.classifier.held_out import choose_held_out, first_of_each, spread
 from cprompt.classifier.parameters import Parameters
+from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
 from cprompt.classifier.state import LearntBatch, ModelState
-from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import pick_device
 from cprompt.methods.base import Method
-from cprompt.seeds import mix
-from cprompt.training.learner import Learner
+from cprompt.seeds import generator, mix
+from cprompt.training.learner import Learner, counted_batches
 from cprompt.training.observers import Observer
 from cprompt.training.settings import Seeds
+from cprompt.vit.promptable import Embedded
+
+DECODED_AT_ONCE = 256
+"""Photos that are decoded, then counted, at a time."""
+
+COUNTED_AT_ONCE = 64
+"""Images in one pass of counting, all views included."""
 
 FEWEST, MOST = 5, 1000
 """Fewest held-out photos for a calibration, and the most that are used. Without a limit, cost would
@@ -37,72 +46,187 @@ grow with the square of the number of classes."""
 def learn_batch(
     parameters: Parameters,
     start: ModelState,
-    images: DecodedImages,
+    photos: Sequence[PhotoLike],
     labels: Sequence[str],
     preparation: Preparation,
     observer: Observer,
 ) -> ModelState:
     """The state after learning another batch, without its id; `start` does not change.
 
-    `images[i]` is of class `labels[i]`; `preparation` turns images into the network's input.
+    `photos[i]` is of class `labels[i]`; `preparation` turns images into the network's input.
     """
     clock = time.perf_counter()
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    method = _copy_of(start.method)
-    task, known = method.n_tasks, method.n_classes
-    arrivals = {name: known + i for i, name in enumerate(dict.fromkeys(labels))}
-    targets = np.array([arrivals[name] for name in labels], dtype=np.int64)
-    held = choose_held_out(targets, parameters.hold_out, mix(parameters.seed, task))
-    taught = np.flatnonzero(~held)
-
-    training = parameters.training_for(len(taught))
-    device = pick_device(parameters.device)
-    loader = BatchLoader(
-        images.subset(taught),
-        targets[taught],
-        preparation,
-        training.batch_size,
-        seed=mix(parameters.seed, task),
-        device=device,
-    )
-    learner = Learner(
-        method,
-        training,
-        Seeds(init=parameters.seed, data=parameters.seed),
-        device,
-        first_task=task,
-        observer=observer,
-    )
-    observer.stream_begins(task + 1)
-    epochs = learner.learn_task(len(arrivals), loader)
-
-    names = tuple(dict.fromkeys([*start.names, *arrivals]))
-    index = {name: i for i, name in enumerate(names)}
-    learnt = dataclasses.replace(
-        start,
-        method=method,
-        names=names,
-        name_of=(*start.name_of, *(index[name] for name in arrivals)),
-    )
-    shown = images.subset(np.flatnonzero(held))
-    responded = responses(method, shown, preparation, device, precision=training.precision)
-    features = joined([each.feature for each in responded])
-    learnt, calibrated = _calibrated(parameters, learnt, features, targets[held])
-    batch = LearntBatch(
-        number=task + 1,
+    method = copy_of(start.method)
+    observer.stream_begins(method.n_tasks + 1)
+    batch = _Batch(parameters, start, photos, labels, preparation, observer)
+    learnt = batch.counted(method) if _is_counted(method) else batch.trained(method)
+    entry = LearntBatch(
+        number=start.method.n_tasks + 1,
         when=when,
         photos=dict(Counter(labels)),
-        new=[name for name in arrivals if name not in start.names],
-        returning=[name for name in arrivals if name in start.names],
-        held_out=int(held.sum()),
-        calibrated=calibrated,
-        temperature=learnt.temperature,
-        threshold=learnt.threshold,
+        new=[name for name in dict.fromkeys(labels) if name not in start.names],
+        returning=[name for name in dict.fromkeys(labels) if name in start.names],
+        held_out=learnt.held_out,
+        calibrated=learnt.calibrated,
+        temperature=learnt.state.temperature,
+        threshold=learnt.state.threshold,
         seconds=round(time.perf_counter() - clock, 3),
-        steps=len(epochs) * len(loader),
+        steps=learnt.steps,
         before=start.model_id,
     )
-    return dataclasses.replace(learnt, history=(*start.history, batch))
+    return dataclasses.replace(learnt.state, history=(*start.history, entry))
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    """A state without its history, and how it came about."""
+
+    state: ModelState
+    calibrated: bool
+    held_out: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Photos to learn, and where from; see `learn_batch`."""
+
+    parameters: Parameters
+    start: ModelState
+    photos: Sequence[PhotoLike]
+    labels: Sequence[str]
+    preparation: Preparation
+    observer: Observer
+
+    def counted(self, method: Method) -> _Learnt:
+        """Learn in one pass: every photo is decoded and seen once, a part of them at a time."""
+        parameters, task = self.parameters, method.n_tasks
+        names = tuple(dict.fromkeys([*self.start.names, *self.labels]))
+        new = len(names) - len(self.start.names)
+        position = {name: at for at, name in enumerate(names)}
+        device = pick_device(parameters.device)
+        method.begin_task(new, generator(parameters.seed, task))
+        method.to(device)
+        method.backbone.to(device)
+        self.observer.task_begins(task, new, 0, 0)
+        method.end_task(
+            counted_photos(
+                parameters,
+                method,
+                self.photos,
+                [position[name] for name in self.labels],
+                self.preparation,
+                self.observer,
+                self.labels,
+            )
+        )
+        method.close_task()
+        state = dataclasses.replace(
+            self.start, method=method, names=names, name_of=tuple(range(len(names)))
+        )
+        return _Learnt(*with_threshold(state, parameters.accept))
+
+    def trained(self, method: Method) -> _Learnt:
+        """Train on the photos of the batch, but for some that calibrate the result."""
+        parameters, start, labels = self.parameters, self.start, self.labels
+        repeated = RepeatedPhotos()
+        side = self.preparation.size
+        images = decode(self.photos, side, self.observer.decoded, inspect=repeated.add)
+        repeated.check(self.photos, labels, self.observer)
+        task, known = method.n_tasks, method.n_classes
+        arrivals = {name: known + i for i, name in enumerate(dict.fromkeys(labels))}
+        targets = np.array([arrivals[name] for name in labels], dtype=np.int64)
+        can_tell = method.left_out() is not None
+        share = 0.0 if can_tell else parameters.hold_out
+        held = choose_held_out(targets, share, mix(parameters.seed, task))
+        taught = np.flatnonzero(~held)
+
+        training = parameters.training_for(len(taught))
+        device = pick_device(parameters.device)
+        loader = BatchLoader(
+            images.subset(taught),
+            targets[taught],
+            self.preparation,
+            training.batch_size,
+            seed=mix(parameters.seed, task),
+            device=device,
+        )
+        learner = Learner(
+            method,
+            training,
+            Seeds(init=parameters.seed, data=parameters.seed),
+            device,
+            first_task=task,
+            observer=self.observer,
+        )
+        epochs = learner.learn_task(len(arrivals), loader)
+
+        names = tuple(dict.fromkeys([*start.names, *arrivals]))
+        index = {name: i for i, name in enumerate(names)}
+        state = dataclasses.replace(
+            start,
+            method=method,
+            names=names,
+            name_of=(*start.name_of, *(index[name] for name in arrivals)),
+        )
+        if can_tell:
+            state, calibrated = with_threshold(state, parameters.accept)
+        else:
+            shown = images.subset(np.flatnonzero(held))
+            precision = training.precision
+            responded = responses(method, shown, self.preparation, device, precision=precision)
+            features = joined([each.feature for each in responded])
+            state, calibrated = _calibrated(parameters, state, features, targets[held])
+        return _Learnt(state, calibrated, int(held.sum()), len(epochs) * len(loader))
+
+
+def counted_photos(
+    parameters: Parameters,
+    method: Method,
+    photos: Sequence[PhotoLike],
+    positions: Sequence[int],
+    preparation: Preparation,
+    observer: Observer,
+    labels: Sequence[str] | None = None,
+) -> Iterator[tuple[Embedded, Tensor]]:
+    """Photos for `Method.end_task`, decoded a part at a time, so that memory does not grow.
+
+    With `labels`, photos of the same content are reported after the last one; see
+    `RepeatedPhotos`.
+    """
+    repeated = RepeatedPhotos()
+    device, training = pick_device(parameters.device), parameters.training_for(1)
+    targets, first = np.asarray(positions, dtype=np.int64), 0
+    for images in decode_in_parts(
+        photos, preparation.size, DECODED_AT_ONCE, observer.decoded, repeated.add
+    ):
+        part = targets[first : first + len(images)]
+        loader = BatchLoader(images, part, preparation, COUNTED_AT_ONCE, seed=None, device=device)
+        yield from counted_batches(method, loader, training.precision)
+        first += len(images)
+    if labels is not None:
+        repeated.check(photos, labels, observer)
+
+
+def with_threshold(state: ModelState, accept: float) -> tuple[ModelState, bool]:
+    """Fit the threshold to photos left out; whether there were enough to do so."""
+    left_out = state.method.left_out()
+    calibrated = left_out is not None and len(left_out.position) >= FEWEST
+    threshold = 0.0
+    if left_out is not None and calibrated:
+        familiar = left_out.familiar.double().cpu().numpy()
+        threshold = calibration.fit_threshold(familiar, accept)
+    return dataclasses.replace(state, temperature=1.0, threshold=threshold), calibrated
+
+
+def _is_counted(method: Method) -> bool:
+    """Whether the next task is learnt in one pass, without training, returning classes included."""
+    if not method.takes_returning:
+        return False
+    trial = copy_of(method)
+    trial.begin_task(1, torch.Generator())
+    return not any(parameter.requires_grad for parameter in trial.parameters())
 
 
 def _calibrated(
@@ -141,6 +265,6 @@ def _calibrated(
     return dataclasses.replace(state, kept=features[keep], kept_positions=shown[keep]), calibrated
 
 
-def _copy_of(method: Method) -> Method:
+def copy_of(method: Method) -> Method:
     """A copy of the method on the same backbone."""
     return copy.deepcopy(method, {id(method.backbone): method.backbone})

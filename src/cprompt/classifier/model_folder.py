@@ -27,7 +27,9 @@ from cprompt.errors import CheckpointError, ModelError
 from cprompt.files import write_bytes
 
 FORMAT = "cprompt-model"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+"""Format versions that can be read; see `check_readable`."""
 FILE = "model.json"
 LOCK = ".lock"
 
@@ -113,6 +115,24 @@ def read(folder: str | Path) -> Stored:
             if _bytes(path) == content:
                 raise
     raise ModelError("keeps changing while it is read", file=folder, hint="try again")
+
+
+def check_readable(folder: str | Path, about: Mapping[str, Any]) -> None:
+    """Raise a ModelError if the model's method is one that version 1 had and this one has not.
+
+    Then the default method aligned the heads of CPrompt (`aligned`, before that a setting `align`
+    of CPrompt), and `strata` did not choose its own weights. Their statistics are not those that
+    the default method works with now. Models of other methods are read.
+    """
+    method = about["method"]
+    name, settings = method["name"], method["settings"]
+    if about["version"] == 1 and (name in ("aligned", "strata") or settings.get("align")):
+        raise ModelError(
+            f"was learnt with {name!r} of an earlier cprompt, which this one does not have",
+            file=folder,
+            hint="learn the photos again into a new folder, which takes one pass; without them, "
+            "go on with cprompt 0.1",
+        )
 
 
 def write(
@@ -220,13 +240,14 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
             file=path,
             hint=RESTORE,
         )
-    if about.get("version") == VERSION and not sealed:
+    if about.get("version") in READABLE and not sealed:
         raise ModelError("is damaged: it does not match its own hash", file=path, hint=RESTORE)
     if about.get("format") != FORMAT:
         raise ModelError(f"is of format {about.get('format')!r}; expected {FORMAT!r}", file=path)
-    if about.get("version") != VERSION:
+    if about.get("version") not in READABLE:
         raise ModelError(
-            f"has format version {about.get('version')!r}; this cprompt reads version {VERSION}",
+            f"has format version {about.get('version')!r}; this cprompt reads "
+            f"{' and '.join(map(str, READABLE))}",
             file=path,
             hint="use the cprompt that wrote it, or a newer one",
         )

@@ -43,7 +43,7 @@ relative to the largest logit for logits, if that is above 1."""
 LARGEST = 2**31 - 2**20
 """Bytes of tensors that fit into one file: protobuf's limit is 2 GiB, including the graph."""
 
-_INPUT, _OUTPUTS = "pixels", ("probabilities", "prompt", "logits")
+_INPUT, _OUTPUTS = "pixels", ("probabilities", "prompt", "logits", "familiarity")
 _BATCH = "batch"
 _IMAGES = 9
 _NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
@@ -76,6 +76,7 @@ def export_onnx(
     - `prompt`, int64 (batch,): the number of the learnt batch, from 1, whose prompt was used; 0 if
       the method does not select one.
     - `logits`, float32 (batch, positions): before calibration.
+    - `familiarity`, float32 (batch,): the answer is unknown below the metadata's `threshold`.
 
     The graph computes in float32, whatever device and precision the classifier has. Classifier and
     graph answer random images and those in `check`, which takes one image or many, as `predict`
@@ -120,15 +121,22 @@ class _Graph(nn.Module):
         self.register_buffer("std", torch.tensor(preparation.std).view(3, 1, 1))
         self.register_buffer("name_of", torch.tensor(classifier.name_of_))
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The three outputs, in the order of `_OUTPUTS`."""
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The outputs, in the order of `_OUTPUTS`."""
         response = self.method.respond((pixels - self.mean) / self.std)
         logits, task = response.logits, response.task
-        by_position = (logits / self.temperature).softmax(1)
-        owners = self.name_of.expand(logits.shape[0], -1)
-        by_name = logits.new_zeros(logits.shape[0], self.names).scatter_add(1, owners, by_position)
+        by_name = self._by_name(logits / self.temperature).softmax(1)
         none = torch.zeros(logits.shape[0], dtype=torch.long)
-        return by_name, none if task is None else task + 1, logits
+        familiar = by_name.amax(1) if response.familiar is None else response.familiar
+        return by_name, none if task is None else task + 1, logits, familiar
+
+    def _by_name(self, logits: Tensor) -> Tensor:
+        """The best logit of each name (batch, names)."""
+        if self.names == logits.shape[1]:  # one position per name: only the order changes
+            return logits[:, self.name_of.argsort()]
+        owners = self.name_of.expand(logits.shape[0], -1)
+        lowest = logits.new_full((logits.shape[0], self.names), -torch.inf)
+        return lowest.scatter_reduce(1, owners, logits, "amax")
 
 
 def _modules() -> tuple[ModuleType, ModuleType]:
@@ -308,7 +316,7 @@ def _difference(
     largest, elsewhere = 0.0, 0
     for part in (levels[:1], *torch.split(levels[1:], 32)):
         pixels = (part.permute(0, 3, 1, 2).float() / 255).numpy()
-        probabilities, prompt, logits = session.run(_OUTPUTS, {_INPUT: pixels})
+        probabilities, prompt, logits, familiar = session.run(_OUTPUTS, {_INPUT: pixels})
         images = normalize(part)
         response = method.respond(images)
         ours = response.logits.numpy()
@@ -316,7 +324,14 @@ def _difference(
             ours, name_of, len(classifier.classes_), classifier.temperature_
         )
         scale = max(1.0, float(np.abs(ours).max()))
-        apart = np.abs(expected - probabilities).max(), np.abs(ours - logits).max() / scale
+        sure = expected.max(axis=1)
+        if response.familiar is not None:
+            sure = response.familiar.numpy()
+        apart = (
+            np.abs(expected - probabilities).max(),
+            np.abs(ours - logits).max() / scale,
+            np.abs(sure - familiar).max(),
+        )
         largest = float(np.max([largest, *apart]))  # unlike Python's max, it returns any NaN
         if response.task is not None:
             elsewhere += int((response.task.numpy() + 1 != prompt).sum())

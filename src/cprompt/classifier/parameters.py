@@ -31,7 +31,7 @@ class Parameters:
     def __init__(
         self,
         backbone: str = "auto",
-        method: str = "aligned",
+        method: str = "strata",
         *,
         weights: str | None = None,
         image_size: int | None = None,
@@ -111,7 +111,10 @@ class Parameters:
 
     def method_settings(self) -> dict[str, Any]:
         """The method's settings: its defaults for the classifier, overridden by those given."""
-        return {**self._defaults.settings, **(self.settings or {})}
+        nothing = {}
+        if self.keep_held_out == 0 and hasattr(method_class(self.method).Config, "keep"):
+            nothing = {"keep": 0}
+        return {**self._defaults.settings, **nothing, **(self.settings or {})}
 
     @property
     def _defaults(self) -> ClassifierDefaults:

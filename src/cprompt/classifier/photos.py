@@ -70,13 +70,17 @@ def decode(
 
 
 def decode_in_parts(
-    photos: Sequence[PhotoLike], side: int, size: int, progress: Progress | None = None
+    photos: Sequence[PhotoLike],
+    side: int,
+    size: int,
+    progress: Progress | None = None,
+    inspect: Callable[[int, ImageArray], None] | None = None,
 ) -> Iterator[DecodedImages]:
     """Decode `size` photos at a time, in order, so that memory does not limit their number.
 
-    `progress` counts all photos, not those of one part.
+    `progress` counts all photos, not those of one part. `inspect` is as for `decode`.
     """
-    images = _lazily(photos, side)
+    images = _lazily(photos, side, inspect)
     for first in range(0, len(photos), size):
 
         def count(done: int, _: int, before: int = first) -> None:

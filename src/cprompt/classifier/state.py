@@ -1,8 +1,8 @@
 """All that a classifier has learnt, as one immutable value; learning a batch makes a new one.
 
-A method numbers classes by arrival and never changes an old one. Names are mapped to these
-positions. A class that appears again gets another position, in the new task, and its probability is
-the sum over its positions.
+A method numbers classes by arrival. Names are mapped to these positions. A class that appears again
+keeps its position if the method `takes_returning`. Otherwise it gets another one, in the new task,
+and the better of them speaks for it.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class ModelState:
     history: tuple[LearntBatch, ...] = ()
     temperature: float = 1.0
     threshold: float = 0.0
+    """Photos less familiar than this are answered `UNKNOWN`."""
     kept: Tensor = field(default_factory=lambda: torch.zeros(0))
     """Features of held-out photos of earlier batches (k, …), on the CPU."""
     kept_positions: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
@@ -73,6 +74,10 @@ class ModelState:
         return calibration.name_probabilities(
             logits.numpy(), self.owners, len(self.names), temperature or self.temperature
         )
+
+    def first_batch(self) -> dict[str, int]:
+        """The number of the batch in which each name first appeared."""
+        return {name: batch.number for batch in self.history for name in batch.new}
 
     @property
     def owners(self) -> NDArray[np.int64]:

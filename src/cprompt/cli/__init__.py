@@ -20,10 +20,13 @@ from cprompt.cli import (
     draw,
     evaluate,
     export,
+    forget,
     info,
     learn,
     listing,
+    merge,
     predict,
+    rename,
     report,
     run,
     serve,
@@ -68,6 +71,9 @@ app.command(rich_help_panel=_learn)(predict.predict)
 app.command(rich_help_panel=_learn)(evaluate.evaluate)
 app.command(rich_help_panel=_learn)(info.info)
 app.command(rich_help_panel=_learn)(undo.undo)
+app.command(rich_help_panel=_learn)(forget.forget)
+app.command(rich_help_panel=_learn)(rename.rename)
+app.command(rich_help_panel=_learn)(merge.merge)
 app.command(rich_help_panel=_learn)(watch.watch)
 app.command(rich_help_panel=_learn)(export.export)
 app.command(rich_help_panel=_learn, context_settings=ALLOW_BARE_SETTINGS)(serve.serve)

@@ -40,13 +40,13 @@ def info(
             f"{batch['seconds']:.0f}",
         )
     console.print(table)
-    backbone, last = about["backbone"], about["history"][-1]
+    backbone = about["backbone"]
     say(
         f"{len(about['classes'])} classes; {about['method']['name']} on {backbone['name']} "
         f"({backbone['weights']}, {backbone['fingerprint'][:12]})",
-        f"called unknown under {100 * last['threshold']:.0f} %"
-        if last["threshold"]
-        else "never called unknown",
+        f"about {100 * (1 - about['accept']):.0f} % of known photos are called unknown"
+        if about["calibration"]["threshold"]
+        else "no photo is called unknown",
         f"{model_folder.size(model) / 2**20:.1f} MiB in {model}, version {about['generation']}",
         console=console,
     )

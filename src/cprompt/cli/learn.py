@@ -27,7 +27,7 @@ def learn(
         None, help="New model: share of known photos that must not be called unknown."
     ),
     hold_out: float | None = typer.Option(
-        None, help="New model: share of each batch that calibrates instead of training."
+        None, help="New model of a trained method: share of each batch that calibrates instead."
     ),
     seed: int | None = typer.Option(None, help="New model: seed of everything random."),
     device: str = DEVICE,
@@ -81,9 +81,9 @@ def learn(
         classifier.save(model)
     batch = classifier.history_[-1]
     unsure = (
-        f"a photo whose best answer is under {100 * batch.threshold:.0f} % is called unknown"
+        f"about {100 * (1 - classifier.accept):.0f} % of known photos are called unknown"
         if batch.threshold
-        else "no photo is called unknown yet, because too few were held out to tell"
+        else "no photo is called unknown yet, because too few photos are there to tell"
     )
     say(
         f"batch {batch.number}: learnt {sum(batch.photos.values())} photos of "

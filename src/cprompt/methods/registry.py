@@ -51,7 +51,6 @@ _BUILT_IN = (
     _built_in("ranpac", "RanPAC", "Ridge regression on random projections of the class token"),
     _built_in("lda", "Streaming LDA", "Class means and one covariance of the last class token"),
     _built_in("nearest_mean", "Nearest mean", "The nearest of the classes' mean class tokens"),
-    _built_in("aligned", "CPrompt, aligned", "CPrompt with heads and keys from class statistics"),
     _built_in("finetune", "Fine-tuning", "One prompt and one head, nothing protected: lower bound"),
     _built_in("joint", "Joint", "All classes learnt at once: the upper bound"),
 )
@@ -119,17 +118,6 @@ def method_class(name: str) -> type[Method]:
             "(a method in a file of your own needs --plugin MODULE)",
         )
     return METHODS[name]
-
-
-def current_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's stored name and settings in the form that this version uses.
-
-    `aligned` was a setting of CPrompt, `align`, before it became a method.
-    """
-    settings = dict(stored)
-    if settings.get("name") == "cprompt" and settings.pop("align", False):
-        settings["name"] = "aligned"
-    return settings
 
 
 def _first_line(cls: type) -> str:

@@ -308,9 +308,7 @@ class Strata(Method):
             return None
         if not len(self.left_out_logits) and len(self.kept):
             self.solve()  # after loading, only the head is there
-        return LeftOut(
-            self.left_out_logits, self.left_out_position.long(), self.left_out_familiar
-        )
+        return LeftOut(self.left_out_logits, self.left_out_position.long(), self.left_out_familiar)
 
     # --- the head ------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ import torch
 import cprompt
 from cprompt.errors import CheckpointError, CPromptError
 from cprompt.files import read_json, write_json
-from cprompt.methods.registry import current_settings
 from cprompt.research import metrics
 from cprompt.research.evaluation import TaskCounts, matrix_of, selection_accuracy
 from cprompt.research.stream import TaskStream
@@ -120,7 +119,9 @@ class Record:
         known["rows"] = [TaskCounts.from_dict(row) for row in values["rows"]]
         config = values["config"]
         if "method" in config:
-            known["config"] = {**config, "method": current_settings(config["method"])}
+            # Records of CPrompt once said whether its heads were aligned; those here are not.
+            method = {k: v for k, v in config["method"].items() if (k, v) != ("align", False)}
+            known["config"] = {**config, "method": method}
         return cls(**known)
 
     def take_up(self, saved: Record) -> None:

@@ -51,9 +51,7 @@ NAMES = ("nearest mean", "last layer", "all layers", "all layers, strongly shrun
 """The heads that are mixed."""
 
 
-def mixed_head(
-    statistics: Statistics, sample: Sample, last: slice, shrinkage: float
-) -> MixedHead:
+def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: float) -> MixedHead:
     """Mix the four heads of `NAMES`.
 
     `last` are the columns of the last layer's class part; the first two heads read those alone.

@@ -1,0 +1,97 @@
+"""Changes of what was learnt, other than learning: forgetting, renaming, merging."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+
+from cprompt.classifier.learning import copy_of, counted_photos, with_threshold
+from cprompt.classifier.parameters import Parameters
+from cprompt.classifier.photos import PhotoLike
+from cprompt.classifier.state import LearntBatch, ModelState
+from cprompt.data.pipeline.views import Preparation
+from cprompt.training.observers import Observer
+
+
+def forgotten(
+    parameters: Parameters,
+    state: ModelState,
+    name: str,
+    photos: Sequence[PhotoLike] | None,
+    preparation: Preparation,
+) -> ModelState:
+    """The state without the class `name`, and without its id; `photos` are all of the class."""
+    method = copy_of(state.method)
+    at = state.names.index(name)
+    batches = None
+    if photos is not None:
+        positions = [at] * len(photos)
+        batches = counted_photos(parameters, method, photos, positions, preparation, Observer())
+    method.forget(at, batches)
+    names = (*state.names[:at], *state.names[at + 1 :])
+    history = [
+        dataclasses.replace(
+            batch,
+            photos={label: n for label, n in batch.photos.items() if label != name},
+            new=[label for label in batch.new if label != name],
+            returning=[label for label in batch.returning if label != name],
+        )
+        for batch in state.history
+    ]
+    state = dataclasses.replace(
+        state,
+        method=method,
+        names=names,
+        name_of=tuple(range(len(names))),
+        history=tuple(history),
+    )
+    return with_threshold(state, parameters.accept)[0]
+
+
+def renamed(state: ModelState, name: str, new: str) -> ModelState:
+    """The state with the class `name` called `new`, without its id."""
+
+    def changed(labels: Iterable[str]) -> list[str]:
+        return [new if label == name else label for label in labels]
+
+    history = [
+        dataclasses.replace(
+            batch,
+            photos=dict(zip(changed(batch.photos), batch.photos.values(), strict=True)),
+            new=changed(batch.new),
+            returning=changed(batch.returning),
+        )
+        for batch in state.history
+    ]
+    return dataclasses.replace(state, names=tuple(changed(state.names)), history=tuple(history))
+
+
+def merged(parameters: Parameters, state: ModelState, other: ModelState) -> ModelState:
+    """The state with all that `other` learnt as one more batch, without its id."""
+    method = copy_of(state.method)
+    names = tuple(dict.fromkeys([*state.names, *other.names]))
+    new = names[len(state.names) :]
+    method.merge(other.method, [names.index(name) for name in other.names], len(new))
+    method.close_task()
+    counts: Counter[str] = Counter()
+    for batch in other.history:
+        counts.update(batch.photos)
+    found = dataclasses.replace(state, method=method, names=names, name_of=tuple(range(len(names))))
+    found, calibrated = with_threshold(found, parameters.accept)
+    entry = LearntBatch(
+        number=state.method.n_tasks + 1,
+        when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        photos=dict(counts),
+        new=list(new),
+        returning=[name for name in other.names if name in state.names],
+        held_out=0,
+        calibrated=calibrated,
+        temperature=found.temperature,
+        threshold=found.threshold,
+        seconds=0.0,
+        steps=0,
+        before=state.model_id,
+    )
+    return dataclasses.replace(found, history=(*state.history, entry))
