@@ -120,6 +120,8 @@ def test_widths_and_kinds_say_what_stands_where() -> None:
         ("xcit_nano_12_p8_224", ["patch", "class", "patch"], 32),  # class token in the last layers
         ("pit_ti_224", ["patch", "class", "patch"], 224),  # its head reads the class token only
         ("hiera_tiny_224", ["patch", "class", "patch"], 224),
+        ("vit_relpos_small_patch16_224", ["patch", "class", "patch"], 32),
+        ("visformer_tiny", ["class", "patch"] * 2, 64),  # one layer
     ],
 )
 def test_kinds_of_layers_that_differ(name: str, kinds: list[str], size: int) -> None:

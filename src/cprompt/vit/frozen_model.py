@@ -55,10 +55,10 @@ class FrozenModel(Backbone):
         self._final_norms: tuple[str, ...] | None = None
         self._widths: list[tuple[int | None, int]] = []
         self._options: dict[str, Any] = {"norm": False, "output_fmt": "NCHW"}
-        if "return_prefix_tokens" in _intermediate_options(model):
+        if self._class_token and "return_prefix_tokens" in _intermediate_options(model):
             self._options["return_prefix_tokens"] = True
+        self._in_layers, self._pools = True, False
         self._measure(own)
-        self.depth, self.dim = len(self._widths), self._widths[-1][1]
 
     def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
         """The images (B, 3, H, W) themselves: an embedding cannot be separated in every model."""
@@ -95,7 +95,7 @@ class FrozenModel(Backbone):
         with autocast(embedded.tokens, embedded.precision):
             found = self._pass(embedded.tokens, before, last in layers)
             pooled = None
-            if not self._class_token and any(p.layer == last and p.kind == "class" for p in parts):
+            if self._pools and any(p.layer == last and p.kind == "class" for p in parts):
                 pooled = _pooled(self.model, found.final)
         for layer, tapped in zip(before, found.layers, strict=True):
             read.update(tapped.apply(_plain_norm).parts(layer))
@@ -106,7 +106,7 @@ class FrozenModel(Backbone):
     def _read_last(self, found: _Pass, pooled: Tensor | None) -> _Layer:
         """The last layer, normed; its class part is the class token or what the model pools."""
         layer = found.last(self.model).apply(self._final_norm)
-        token = layer.token if self._class_token else pooled
+        token = pooled if self._pools else layer.token
         return _Layer(layer.patches, None if token is None else token.float())
 
     def _final_norm(self, x: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class FrozenModel(Backbone):
 
     def _pass(self, images: Tensor, layers: Sequence[int], final: bool) -> _Pass:
         """One pass; reads `layers` in ascending order, none of them the last, and the last one."""
-        if self.depth == 1:
+        if not self._in_layers:
             return _Pass([], self.model.forward_features(images), None, self._class_token)
         run, options = self.model.forward_intermediates, self._options
         if not final:
@@ -148,7 +148,7 @@ class FrozenModel(Backbone):
 
     @torch.no_grad()
     def _measure(self, own: tuple[int, ...]) -> None:
-        """Count the layers and their widths by one pass over an empty image.
+        """Count the layers and their widths by passing an empty image.
 
         timm's own tables leave out some models, and an image of a size that does not fit is
         refused here, before anything was learnt.
@@ -163,10 +163,10 @@ class FrozenModel(Backbone):
                     "tensor of positions",
                     hint="choose another backbone",
                 )
-            self.depth = _count_layers(self.model, images, features)
-            found = self._pass(images, range(self.depth - 1), final=True)
+            found = self._pass_over_all(images, features)
             end = found.last(self.model)
-            pooled = end.token if self._class_token else _pooled(self.model, features)
+            self._pools = end.token is None
+            summary = _pooled(self.model, features) if end.token is None else end.token
         except BackboneError:
             raise
         except Exception as error:  # a model may raise anything at a size that it does not take
@@ -180,8 +180,20 @@ class FrozenModel(Backbone):
             ) from error
         self._widths = [layer.widths for layer in found.layers]
         width = end.patches.shape[-1]
-        self._widths.append((None if pooled is None else pooled.shape[-1], width))
+        self._widths.append((summary.shape[-1], width))
+        self.depth, self.dim = len(self._widths), width
+        self._in_layers = found.end is not None
         self._final_norms = _final_norms(self.model, width)
+
+    def _pass_over_all(self, images: Tensor, features: Tensor) -> _Pass:
+        """All layers, or the last alone where one pass does not also give what the head reads."""
+        run = getattr(self.model, "forward_intermediates", None)
+        if run is not None:
+            final, maps = run(images, **self._options)
+            if isinstance(final, Tensor) and final.shape == features.shape:
+                *read, end = [self._layer(each) for each in maps]
+                return _Pass(read, final, end, self._class_token)
+        return _Pass([], features, None, self._class_token)
 
 
 @dataclass(frozen=True)
@@ -238,16 +250,6 @@ def _intermediate_options(model: nn.Module) -> set[str]:
     """The arguments of `forward_intermediates`; none if the model lacks it."""
     run = getattr(model, "forward_intermediates", None)
     return set() if run is None else set(inspect.signature(run).parameters)
-
-
-def _count_layers(model: nn.Module, images: Tensor, features: Tensor) -> int:
-    """How many layers can be read in one pass that also gives what the head reads."""
-    run = getattr(model, "forward_intermediates", None)
-    if run is None:
-        return 1
-    final, maps = run(images, norm=False, output_fmt="NCHW")
-    same = isinstance(final, Tensor) and final.shape == features.shape
-    return len(maps) if same else 1
 
 
 def _pooled(model: Any, features: Tensor) -> Tensor:
