@@ -291,7 +291,7 @@ class Strata(Method):
         logits = self.answer(feature)
         familiar = None
         if self.config.head == "mixed":
-            familiar = self._familiarity()(feature[:, self.last], logits)
+            familiar = self.familiarity()(feature[:, self.last], logits)
         return Response(logits, feature, None, None, familiar)
 
     def feature(
@@ -315,7 +315,8 @@ class Strata(Method):
 
     # --- the head ------------------------------------------------------------------------------
 
-    def _familiarity(self) -> Familiarity:
+    def familiarity(self) -> Familiarity:
+        """How familiar an image looks, from the last layer's class part and its logits."""
         return Familiarity(
             self.last_weight, self.last_bias, self.last_centre, self.last_curve, self.last_scale
         )

@@ -73,7 +73,8 @@ def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: f
 
 
 def _summed(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
-    return torch.tensordot(weights, torch.stack(list(parts)), dims=1)
+    summed: Tensor = torch.tensordot(weights, torch.stack(list(parts)), dims=1)
+    return summed
 
 
 def _spreads(heads: Sequence[LinearHead], statistics: Statistics, last: slice) -> Tensor:
