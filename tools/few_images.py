@@ -78,7 +78,7 @@ def draw(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
 def passed(method: Strata, images: ImageSet, rows: Any, args: argparse.Namespace) -> Seen:
     """The features of some images under the views that `method` counts."""
     own = method.backbone.mean, method.backbone.std
-    preparation = views.build("photo", method.backbone.image_size[0], "auto", own)
+    preparation = views.build("wide", method.backbone.image_size[0], "auto", own)
     decoded = from_files([Path(images.images[i]) for i in rows]).in_memory()
     loader = BatchLoader(
         decoded, images.labels[rows], preparation, 256, seed=None, device=args.device
@@ -146,10 +146,9 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
     both = torch.cat([known, unknown]).double()
     rank = torch.empty_like(both)
     rank[both.argsort()] = torch.arange(1.0, len(both) + 1, device=both.device).double()
-    pairs = len(known) * len(unknown)
-    return round(
-        100 * float((rank[: len(known)].sum() - len(known) * (len(known) + 1) / 2) / pairs), 2
-    )
+    n = len(known)
+    above = float(rank[:n].sum()) - n * (n + 1) / 2
+    return round(100 * above / (n * len(unknown)), 2)
 
 
 def familiar(method: Strata, test: Seen) -> Tensor:
@@ -221,14 +220,14 @@ def look_again(make: Any, train: Seen, images: ImageSet, classes: int, args: Any
     """Accuracy with several views at prediction."""
     found = {}
     method = learnt(make, train, classes)
+    decoded = from_files([Path(i) for i in images.images]).in_memory()
     for count in (1, 2, 4):
         asking = make(prediction_views=count, views=1)
         asking.begin_task(classes, torch.Generator())
         asking.load_state_dict(method.state_dict())
         asking.to(args.device)
         own = asking.backbone.mean, asking.backbone.std
-        preparation = views.build("photo", asking.backbone.image_size[0], "auto", own)
-        decoded = from_files([Path(i) for i in images.images]).in_memory()
+        preparation = views.build("wide", asking.backbone.image_size[0], "auto", own)
         loader = BatchLoader(
             decoded, images.labels, preparation, 256, seed=None, device=args.device
         )
