@@ -90,7 +90,7 @@ def passed(method: Strata, images: ImageSet, rows: Any, args: argparse.Namespace
         found.append(feature.float())
         labels.append(targets[: feature.shape[1]])
         keys.append(embedded.keys)
-    return Seen(torch.cat(found, 1), torch.cat(labels), torch.cat(keys))
+    return Seen(torch.cat(found, 1), torch.cat(labels), torch.cat(keys).to(args.device))
 
 
 def learnt(make: Any, train: Seen, classes: int, **settings: Any) -> Strata:
