@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.errors import ConfigError
-from cprompt.methods.base import create_method
+from cprompt import load_backbone
+from cprompt.errors import ConfigError, ModelError
+from cprompt.methods.base import create_method, rebuild
 from cprompt.methods.strata import Strata
 from cprompt.vit.promptable import FrozenViT, Prompts
 from tests.methods.common import random_images, step_losses
@@ -34,7 +36,7 @@ def naive_taps(backbone: FrozenViT, images: Tensor) -> Tensor:
 
 def learnt(backbone: FrozenViT, tasks: list[list[int]], **settings: Any) -> Strata:
     """After tasks of these classes, each with three images of its own; classes by arrival."""
-    method = create_method("strata", backbone, {"shrinkage": 0.1, **settings})
+    method = create_method("strata", backbone, {"shrinkage": 0.1, "head": "single", **settings})
     assert isinstance(method, Strata)
     for task in tasks:
         method.begin_task(len(task), torch.Generator().manual_seed(0))
@@ -144,7 +146,7 @@ def test_a_prompt_is_trained_on_the_first_task_and_then_frozen(backbone: FrozenV
     ("settings", "message"),
     [
         ({"layers": [0, 0]}, "different block numbers"),
-        ({"layers": [99]}, "has no block 99"),
+        ({"layers": [99]}, "has no layer 99"),
         ({"shrinkage": 0.0}, "shrinkage 0.0 must be positive"),
         ({"views": 0}, "views 0 must be at least 1"),
     ],
@@ -154,3 +156,179 @@ def test_bad_settings_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         create_method("strata", backbone, settings)
+
+
+# --- the head that follows the data ---------------------------------------------------------------
+
+VIEWS, PER_CLASS = 2, 5
+
+
+def photos(number: int) -> tuple[Tensor, Tensor]:
+    """Five images of a class under two views (2, 5, 3, 48, 48), and their keys."""
+    rng = torch.Generator().manual_seed(number)
+    middle = torch.randn(1, 1, 3, 48, 48, generator=rng)
+    images = middle + 0.7 * torch.randn(1, PER_CLASS, 3, 48, 48, generator=rng)
+    seen = images + 0.1 * torch.randn(VIEWS, PER_CLASS, 3, 48, 48, generator=rng)
+    return seen, torch.randperm(1000, generator=rng)[:PER_CLASS]
+
+
+def counted(
+    backbone: FrozenViT, tasks: list[list[tuple[int, list[int]]]], **settings: Any
+) -> Strata:
+    """After tasks of (class, which of its images); a class keeps its position when it returns."""
+    given = {"views": VIEWS, "width": 150, "shrinkage": 0.1, **settings}
+    method = create_method("strata", backbone, given)
+    assert isinstance(method, Strata)
+    arrived: list[int] = []
+    for task in tasks:
+        new = [c for c, _ in task if c not in arrived]
+        arrived += new
+        method.begin_task(len(new), torch.Generator())
+        batches = []
+        for c, rows in task:
+            seen, keys = photos(c)
+            embedded = method.embed(seen[:, rows].flatten(0, 1))
+            embedded = dataclasses.replace(embedded, views=VIEWS, keys=keys[rows])
+            batches.append((embedded, torch.full((VIEWS * len(rows),), arrived.index(c))))
+        method.end_task(batches)
+        method.close_task()
+    return method
+
+
+ALL = list(range(PER_CLASS))
+
+
+def answers(method: Strata, order: list[int]) -> Tensor:
+    images = torch.cat([photos(c)[0][0][:2] for c in range(4)])
+    with torch.no_grad():
+        response = method.respond(images)
+    assert response.familiar is not None
+    return torch.cat([response.logits[:, order], response.familiar[:, None]], 1)
+
+
+def test_a_returning_class_is_the_same_as_all_its_images_at_once(backbone: FrozenViT) -> None:
+    once = counted(backbone, [[(c, ALL) for c in range(4)]])
+    cut = counted(
+        backbone, [[(2, [3, 0]), (0, ALL)], [(2, [1])], [(1, ALL), (3, ALL), (2, [4, 2])]]
+    )
+    order = [1, 2, 0, 3]  # they arrived as 2, 0, 1, 3
+    torch.testing.assert_close(cut.moments.second, once.moments.second, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(cut.moments.total[order], once.moments.total, rtol=1e-9, atol=1e-9)
+    assert sorted(cut.kept.key.tolist()) == sorted(once.kept.key.tolist())
+    torch.testing.assert_close(
+        answers(cut, order), answers(once, [0, 1, 2, 3]), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_merged_statistics_are_those_of_all_images(backbone: FrozenViT) -> None:
+    once = counted(backbone, [[(c, ALL) for c in range(4)]])
+    mine = counted(backbone, [[(0, ALL), (1, [0, 1])]])
+    mine.merge(counted(backbone, [[(1, [2, 3, 4]), (2, ALL), (3, ALL)]]), [1, 2, 3], 2)
+    assert mine.n_classes == 4
+    torch.testing.assert_close(mine.moments.second, once.moments.second, rtol=1e-9, atol=1e-9)
+    assert torch.equal(mine.kept.key, once.kept.key)
+    everything = [0, 1, 2, 3]
+    torch.testing.assert_close(
+        answers(mine, everything), answers(once, everything), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_a_class_forgotten_with_its_images_was_never_there(backbone: FrozenViT) -> None:
+    method = counted(backbone, [[(0, ALL), (1, ALL)], [(2, ALL), (3, ALL)]])
+    seen, keys = photos(1)
+    embedded = dataclasses.replace(method.embed(seen.flatten(0, 1)), views=VIEWS, keys=keys)
+    method.forget(1, [(embedded, torch.full((VIEWS * PER_CLASS,), 1))])
+    without = counted(backbone, [[(0, ALL)], [(2, ALL), (3, ALL)]])
+    assert method.task_sizes == [1, 2]
+    torch.testing.assert_close(method.moments.second, without.moments.second, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        answers(method, [0, 1, 2]), answers(without, [0, 1, 2]), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_other_images_cannot_be_forgotten(backbone: FrozenViT) -> None:
+    method = counted(backbone, [[(0, ALL), (1, ALL)]])
+    seen, keys = photos(2)
+    embedded = dataclasses.replace(method.embed(seen.flatten(0, 1)), views=VIEWS, keys=keys)
+    before = method.moments.second.clone()
+    with pytest.raises(ModelError, match="not the 5 photos that the class was learnt from"):
+        method.forget(1, [(embedded, torch.zeros(VIEWS * PER_CLASS, dtype=torch.long))])
+    assert torch.equal(method.moments.second, before)
+    assert method.n_classes == 2
+
+
+def test_without_its_images_a_class_leaves_how_they_differ(backbone: FrozenViT) -> None:
+    """The means of others stay; the covariance within classes is still that of all images."""
+    method = counted(backbone, [[(c, ALL) for c in range(3)]])
+    within, means = method.moments.within(), method.moments.means()
+    method.forget(0)
+    torch.testing.assert_close(method.moments.within(), within, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(method.moments.means(), means[1:])
+    assert method.kept.position.unique().tolist() == [0, 1]
+
+
+def test_left_out_answers_stay_after_loading(backbone: FrozenViT) -> None:
+    method = counted(backbone, [[(c, ALL) for c in range(4)]])
+    fresh = create_method("strata", backbone, dataclasses.asdict(method.config))
+    rebuild(fresh, method.task_sizes, method.state_dict(), open_=False)
+    mine, theirs = method.left_out(), fresh.left_out()
+    assert mine is not None
+    assert theirs is not None
+    assert torch.equal(mine.position, theirs.position)
+    torch.testing.assert_close(mine.logits, theirs.logits)
+    torch.testing.assert_close(mine.familiar, theirs.familiar)
+    images = random_images(2)
+    with torch.no_grad():
+        assert torch.equal(method.respond(images).logits, fresh.respond(images).logits)
+
+
+def test_a_noisy_image_looks_less_familiar(backbone: FrozenViT) -> None:
+    method = counted(backbone, [[(c, ALL) for c in range(4)]])
+    known = torch.cat([photos(c)[0][0] for c in range(4)])
+    with torch.no_grad():
+        inside = method.respond(known).familiar
+        outside = method.respond(5 * random_images(20)).familiar
+    assert inside is not None
+    assert outside is not None
+    assert float(inside.mean()) > float(outside.mean()) + 0.2
+
+
+def test_prediction_views_are_averaged(backbone: FrozenViT) -> None:
+    method = counted(backbone, [[(0, ALL), (1, ALL)]], prediction_views=2)
+    images = random_images(3)
+    with torch.no_grad():
+        found = method.respond(images)
+        both = [method.feature(method.embed(x)) for x in (images, images.flip(-1))]
+    torch.testing.assert_close(found.feature, (both[0] + both[1]) / 2)
+    torch.testing.assert_close(found.logits, F.linear(found.feature, method.weight, method.bias))
+
+
+@pytest.mark.parametrize("kind", ["one class", "one image", "identical", "constant", "none kept"])
+def test_degenerate_images_give_finite_answers(backbone: FrozenViT, kind: str) -> None:
+    settings: dict[str, Any] = {"views": 1, "keep": 0 if kind == "none kept" else 600}
+    method = create_method("strata", backbone, settings)
+    images = torch.cat([photos(c)[0][0] for c in range(3)])
+    targets = torch.arange(3).repeat_interleave(PER_CLASS)
+    if kind == "one class":
+        targets = torch.zeros_like(targets)
+    elif kind == "one image":
+        images, targets = images[:1], targets[:1]
+    elif kind == "identical":
+        images = images[:1].expand(len(images), -1, -1, -1)
+    elif kind == "constant":
+        images = torch.zeros_like(images)
+    method.begin_task(int(targets.max()) + 1, torch.Generator())
+    keys = torch.arange(len(images))
+    method.end_task([(dataclasses.replace(method.embed(images), keys=keys), targets)])
+    method.close_task()
+    with torch.no_grad():
+        found = method.respond(random_images(2))
+    assert found.familiar is not None
+    assert torch.isfinite(found.logits).all()
+    assert torch.isfinite(found.familiar).all()
+
+
+def test_adaptation_needs_a_backbone_that_can_be_prompted() -> None:
+    model = load_backbone("test_convnext", weights="random:0", image_size=64)
+    with pytest.raises(ConfigError, match="adaptation prompt needs a timm VisionTransformer"):
+        create_method("strata", model, {"adaptation": "prompt"})

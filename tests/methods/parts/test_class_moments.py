@@ -73,3 +73,54 @@ def test_degenerate_input_gives_finite_heads(x: Tensor) -> None:
     weight, bias = moments.discriminant(0.001)
     assert torch.isfinite(weight).all()
     assert torch.isfinite(bias).all()
+
+
+def test_moments_of_two_sites_add() -> None:
+    x, y = features()
+    whole = counted(torch.arange(sum(SIZES)))
+    first, second = ClassMoments(D), ClassMoments(D)
+    first.open(2)
+    first.add(x[:5], y[:5])
+    second.open(2)  # its classes are 1 and 2
+    second.add(x[5:], y[5:] - 1)
+    first.open(1)
+    first.merge(second, torch.tensor([1, 2]))
+    for name, mine in whole.state_dict().items():
+        torch.testing.assert_close(first.state_dict()[name], mine, rtol=1e-12, atol=1e-12)
+
+
+def test_a_class_dropped_with_its_features_was_never_there() -> None:
+    x, y = features()
+    moments, rest = counted(torch.arange(sum(SIZES))), ClassMoments(D)
+    moments.drop(1, x[y == 1])
+    rest.open(2)
+    rest.add(x[y != 1], (y[y != 1] > 1).long())
+    for name, mine in rest.state_dict().items():
+        torch.testing.assert_close(moments.state_dict()[name], mine, rtol=1e-12, atol=1e-10)
+
+
+def test_a_class_dropped_without_its_features_leaves_the_covariance() -> None:
+    moments = counted(torch.arange(sum(SIZES)))
+    within, means = moments.within(), moments.means()
+    moments.drop(2)
+    torch.testing.assert_close(moments.within(), within, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(moments.means(), means[:2])
+    assert float(moments.left) == SIZES[2]
+
+
+def test_one_triangle_is_saved() -> None:
+    moments, fresh = counted(torch.arange(sum(SIZES))), ClassMoments(D)
+    state = moments.state_dict()
+    assert state["triangle"].shape == (D * (D + 1) // 2,)
+    assert "second" not in state
+    fresh.open(len(SIZES))
+    fresh.load_state_dict(state)
+    torch.testing.assert_close(fresh.second, moments.second, rtol=1e-15, atol=0)
+
+
+def test_a_triangle_of_another_size_is_refused() -> None:
+    state = counted(torch.arange(sum(SIZES))).state_dict()
+    fresh = ClassMoments(D)
+    fresh.open(len(SIZES))
+    with pytest.raises(RuntimeError, match="triangle is 3 numbers long, for features of 6"):
+        fresh.load_state_dict({**state, "triangle": torch.zeros(3)})

@@ -104,8 +104,8 @@ def _weights(
     `ROBUSTNESS` (generalised cross-entropy, Zhang, Sabuncu 2018): likelihood would care most for
     the few images that no head knows. Weights are positive: w = w₀ exp(v), with a penalty
     ‖v‖² / k that leaves them near w₀ if there are few images. w₀ gives all heads the same spread.
-    Then all weights are divided by the temperature of maximal likelihood, so that probabilities
-    are calibrated. With one image per class nothing can be left out, and the nearest mean, which
+    Then all weights are divided by the temperature of maximal likelihood, with smoothed targets,
+    so that probabilities are calibrated. With one image per class nothing can be left out, and the nearest mean, which
     needs no covariance, answers alone.
     """
     start = EXPECTED / len(scores) / spreads
@@ -134,9 +134,14 @@ def _weights(
     weights = first * np.exp(found.x)
     logits = np.tensordot(weights, z, axes=1)
 
+    # Platt's smoothing: images that are all answered right must not make answers certain.
+    doubt = 1 / (len(y) + 2)
+
     def surprise(log_temperature: float) -> float:
-        p = _softmax(logits * np.exp(-log_temperature))
-        return float(-np.log(p[rows, y].clip(min=1e-300)).mean())
+        log_p = np.log(_softmax(logits * np.exp(-log_temperature)).clip(min=1e-300))
+        right = log_p[rows, y]
+        wrong = (log_p.sum(axis=1) - right) / (log_p.shape[1] - 1)
+        return float(-((1 - doubt) * right + doubt * wrong).mean())
 
     temperature = np.exp(minimize_scalar(surprise, bounds=(-3, 5), method="bounded").x)
     return torch.from_numpy(weights / temperature).to(start)
