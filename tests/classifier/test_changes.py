@@ -1,0 +1,147 @@
+"""Forgetting, renaming and merging, and that the order of learning does not matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cprompt import ContinualClassifier
+from cprompt.errors import DataError, ModelError
+from tests.classifier.common import batch, learnt, photos, tiny
+
+ASKED = [photo for name in ("red", "green", "blue", "grey") for photo in photos(name, 3, seed=99)]
+
+
+def by_name(classifier: ContinualClassifier) -> np.ndarray:
+    """Probabilities with classes in alphabetical order, and familiarity."""
+    order = np.argsort(classifier.classes_)
+    familiar = [each.familiarity for each in classifier.explain(ASKED)]
+    return np.column_stack([classifier.predict_proba(ASKED)[:, order], familiar])
+
+
+A, B = {"red": 6, "green": 5}, {"blue": 7, "green": 3, "grey": 4}
+
+
+def test_ten_batches_are_as_good_as_one() -> None:
+    first, second = batch(0, **A), batch(1, **B)
+    together = [*first[0], *second[0]], [*first[1], *second[1]]
+    once = tiny().learn(*together)
+    forward = tiny().learn(*first).learn(*second)
+    backward = tiny().learn(*second).learn(*first)
+    single = tiny()
+    for photo, name in zip(*together, strict=True):
+        single.learn([photo], [name])
+    assert len(single.history_) == len(together[1])
+    expected = once.method_.moments  # type: ignore[union-attr]
+    for other in (forward, backward, single):
+        order = [other.classes_.index(name) for name in once.classes_]
+        moments = other.method_.moments  # type: ignore[union-attr]
+        scale = float(expected.second.abs().max())
+        assert float((moments.second - expected.second).abs().max()) < 1e-9 * scale
+        np.testing.assert_allclose(moments.total[order], expected.total, rtol=1e-9, atol=1e-9)
+        assert moments.count[order].tolist() == expected.count.tolist()
+        np.testing.assert_allclose(by_name(other), by_name(once), atol=1e-5)
+        assert other.predict(ASKED) == once.predict(ASKED)
+        assert other.threshold_ == pytest.approx(once.threshold_, abs=1e-6)
+
+
+def test_a_returning_class_moves_its_look_alikes_no_more_than_all_photos_at_once() -> None:
+    """The same statistics, so the same answers: nothing is gained by coming back."""
+    start = {"red": 10, "green": 10}
+    back = learnt(start, *[{"red": 5}] * 4)
+    again = [batch(number, red=5) for number in (1, 2, 3, 4)]
+    images, names = batch(0, **start)
+    once = tiny().learn(
+        [*images, *(p for more in again for p in more[0])],
+        [*names, *(n for more in again for n in more[1])],
+    )
+    assert back.classes_ == once.classes_ == ["red", "green"]
+    np.testing.assert_allclose(by_name(back), by_name(once), atol=1e-5)
+
+
+def test_a_class_is_forgotten(tmp_path: Path) -> None:
+    classifier = learnt(A, B)
+    classifier.save(tmp_path / "model")
+    classifier.forget("green")
+    assert classifier.classes_ == ["red", "blue", "grey"]
+    assert "green" not in classifier.predict(ASKED, unknown=False)
+    assert all("green" not in each.photos for each in classifier.history_)
+    assert classifier.history_[1].new == ["blue", "grey"]
+    classifier.save(tmp_path / "model")
+    loaded = ContinualClassifier.load(tmp_path / "model", device="cpu")
+    assert np.array_equal(loaded.predict_proba(ASKED), classifier.predict_proba(ASKED))
+    loaded.learn(*batch(5, green=3))
+    assert loaded.classes_ == ["red", "blue", "grey", "green"]
+    classifier.undo()
+    assert classifier.classes_ == ["red", "green", "blue", "grey"]
+
+
+def test_forgotten_with_its_photos_a_class_was_never_there() -> None:
+    classifier = learnt(A, B)
+    green = [*photos("green", 5, seed=0), *photos("green", 3, seed=1)]
+    classifier.forget("green", green)
+    without = learnt({"red": 6}, {"blue": 7, "grey": 4})
+    np.testing.assert_allclose(by_name(classifier), by_name(without), atol=1e-5)
+
+
+def test_photos_that_were_not_learnt_cannot_be_forgotten() -> None:
+    classifier = learnt(A, B)
+    before = classifier.model_id
+    with pytest.raises(ModelError, match="not the 8 photos that the class was learnt from"):
+        classifier.forget("green", photos("green", 8, seed=3))
+    assert classifier.model_id == before
+    with pytest.raises(ModelError, match=r"no class 'gren'.*green"):
+        classifier.forget("gren")
+
+
+def test_the_last_class_stays() -> None:
+    with pytest.raises(ModelError, match="only class"):
+        learnt({"red": 3}).forget("red")
+
+
+def test_a_class_gets_another_name(tmp_path: Path) -> None:
+    classifier = learnt(A, B)
+    p = classifier.predict_proba(ASKED)
+    classifier.rename("green", "lime")
+    assert classifier.classes_ == ["red", "lime", "blue", "grey"]
+    assert np.array_equal(classifier.predict_proba(ASKED), p)
+    assert classifier.history_[1].returning == ["lime"]
+    for bad, error in (("red", ModelError), ("Red", DataError), ("unknown", DataError)):
+        with pytest.raises(error):
+            classifier.rename("lime", bad)
+    classifier.rename("lime", "Lime")  # only the spelling
+    assert classifier.classes_[1] == "Lime"
+
+
+def test_two_sites_make_one_model() -> None:
+    merged = tiny().learn(*batch(0, **A)).merge(tiny().learn(*batch(1, **B)))
+    expected = learnt(A, B)
+    assert merged.classes_ == expected.classes_
+    np.testing.assert_allclose(by_name(merged), by_name(expected), atol=1e-5)
+    last = merged.history_[-1]
+    assert (last.number, last.photos) == (2, B)
+    assert (last.new, last.returning) == (["blue", "grey"], ["green"])
+    merged.undo()
+    assert merged.classes_ == ["red", "green"]
+
+
+@pytest.mark.parametrize(
+    ("other", "part"),
+    [({"weights": "random:1"}, "backbone"), ({"settings": {"views": 2}}, "method")],
+)
+def test_different_models_are_not_merged(other: dict[str, object], part: str) -> None:
+    classifier, foreign = learnt(A), learnt(B, **other)
+    before = classifier.model_id
+    with pytest.raises(ModelError, match=f"differ in their {part}"):
+        classifier.merge(foreign)
+    assert classifier.model_id == before
+
+
+def test_a_trained_method_says_that_it_cannot() -> None:
+    classifier = learnt(A, method="cprompt", settings={"length": 2})
+    with pytest.raises(ModelError, match="cprompt cannot forget a class"):
+        classifier.forget("red")
+    with pytest.raises(ModelError, match="models of cprompt cannot be merged"):
+        classifier.merge(learnt({"blue": 4}, method="cprompt", settings={"length": 2}))
