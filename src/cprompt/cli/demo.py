@@ -84,7 +84,7 @@ def demo(
             )
         seconds = time.monotonic() - began
         say(f"{METHODS.title(name):11} {about} ({seconds:.0f} s)", console=console)
-    console.print()
+    say("\nAccuracy in % over all classes seen, after each batch:", console=console)
     console.print(learners_table({METHODS.title(name): r for name, r in records.items()}))
     examples = _examples(dataset, records, backbone, out)
     page = demo_page(records, LEARNERS, examples, time.monotonic() - start)

@@ -45,8 +45,7 @@ def learners_table(records: Mapping[str, Record]) -> Table:
 
     All records are of the same stream.
     """
-    title = "accuracy in % over all classes seen, batch by batch"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
     table.add_column("")
     table.add_column("")
     for task in range(max(record.stream.n_tasks for record in records.values())):
