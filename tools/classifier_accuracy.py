@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from cprompt import ContinualClassifier
-from cprompt.classifier.evaluation import assess
 from cprompt.data.datasets import folder, shapes
 from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.device import pick_device
@@ -63,11 +62,8 @@ class Part:
 def score(classifier: ContinualClassifier, test: Part, classes: Sequence[int]) -> dict[str, Any]:
     """How photos of these classes are answered."""
     photos, truth = test.pick(classes)
-    p = classifier.predict_proba(photos)
-    first = {name: b.number for b in classifier.history_ for name in b.new}
-    as_told = assess(p, classifier.classes_, first, classifier.threshold_, truth)
-    best = [classifier.classes_[i] for i in p.argmax(axis=1)]
-    right = np.array([a == b for a, b in zip(best, truth, strict=True)])
+    as_told = classifier.evaluate(photos, truth)
+    right = np.array([answer.best == answer.truth for answer in as_told.answers])
     names = np.array(truth)
     return {
         "accuracy": round(100 * float(right.mean()), 2),

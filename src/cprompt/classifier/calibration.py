@@ -51,7 +51,8 @@ def name_probabilities(
         np.maximum(best[:, name], logits[:, position], out=best[:, name])
     scaled: Floats = best / temperature
     scaled = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    return scaled / scaled.sum(axis=1, keepdims=True)
+    scaled /= scaled.sum(axis=1, keepdims=True)
+    return scaled
 
 
 def negative_log_likelihood(

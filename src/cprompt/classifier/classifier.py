@@ -50,9 +50,10 @@ C = TypeVar("C", bound="ContinualClassifier")
 class ContinualClassifier(ScikitLearnMixin, Parameters):
     """Learns classes from photos, batch by batch, and names the class of other photos.
 
-    It answers `UNKNOWN` to a photo that does not look like any class learnt. Parameters are stored as given, as in
-    scikit-learn, so `get_params`, `set_params` and `clone` work. Nothing is loaded before the first
-    batch is learnt.
+    It answers `UNKNOWN` to a photo that does not look like any class learnt. With the default
+    method, learning is one pass, and neither the order of photos nor their cut into batches
+    matters. Parameters are stored as given, as in scikit-learn, so `get_params`, `set_params` and
+    `clone` work. Nothing is loaded before the first batch is learnt.
 
     - `backbone`, `weights`, `image_size`: see `cprompt.load_backbone`.
     - `method`, `settings`: any registered method, and settings that override the method's defaults

@@ -37,7 +37,7 @@ class Parameters:
         image_size: int | None = None,
         settings: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
-        transform: str = "photo",
+        transform: str = "wide",
         normalization: str = "auto",
         hold_out: float = 0.15,
         accept: float = 0.95,

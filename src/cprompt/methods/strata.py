@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from cprompt.errors import ModelError
 from cprompt.methods.base import (
@@ -32,8 +32,7 @@ from cprompt.methods.parts.left_out import Sample, Statistics
 from cprompt.methods.parts.mixed_head import Familiarity, mixed_head
 from cprompt.methods.parts.random_signs import RandomSigns
 from cprompt.settings import check, setting
-from cprompt.vit.backbone import Backbone
-from cprompt.vit.promptable import Embedded, Precision
+from cprompt.vit.promptable import Embedded, FrozenViT, Precision
 
 LEFT_OUT = 1000
 """Most images that are left out one by one when the head is worked out."""
@@ -116,8 +115,13 @@ class Strata(Method):
     left_out_familiar: Tensor
     left_out_position: Tensor
 
-    def __init__(self, backbone: Backbone, config: StrataConfig) -> None:
+    def __init__(self, backbone: FrozenViT, config: StrataConfig) -> None:
         super().__init__(backbone, config)
+        check(
+            config.adaptation == "none" or isinstance(backbone, FrozenViT),
+            f"adaptation {config.adaptation} needs a timm VisionTransformer with a class token; "
+            f"{backbone.name} is not one",
+        )
         self.layers = tuple(sorted(config.layers or range(backbone.depth)))
         parts = backbone.tap_parts(self.layers, config.tokens)
         self.extra_views = config.views - 1
@@ -150,7 +154,6 @@ class Strata(Method):
         self.moments.open(n_classes)
         self._set_head(_empty_head(self.n_classes, self.project.width, _length(self.last)))
         if self.n_tasks == 1:
-            # FirstPrompt asks for a backbone that can be prompted.
             last = sum(self.backbone.tap_widths([self.backbone.depth - 1]))
             self.first.open(self.backbone, n_classes, last, rng)
 
@@ -288,7 +291,7 @@ class Strata(Method):
         logits = self.answer(feature)
         familiar = None
         if self.config.head == "mixed":
-            familiar = self._familiarity()(feature[:, self.last], logits)
+            familiar = self.familiarity()(feature[:, self.last], logits)
         return Response(logits, feature, None, None, familiar)
 
     def feature(
@@ -312,7 +315,8 @@ class Strata(Method):
 
     # --- the head ------------------------------------------------------------------------------
 
-    def _familiarity(self) -> Familiarity:
+    def familiarity(self) -> Familiarity:
+        """How familiar an image looks, from the last layer's class part and its logits."""
         return Familiarity(
             self.last_weight, self.last_bias, self.last_centre, self.last_curve, self.last_scale
         )

@@ -158,7 +158,9 @@ class BatchLoader:
     def _drawn_by_content(self, view: int) -> Uniforms:
         """As in `_draw`, but from each image's content and the number of the view alone."""
         rows = [np.random.Philox(key=mix(int(key), view)).random_raw(DRAWS) for key in self._keys]
-        return (np.array(rows).reshape(-1, DRAWS) >> 11) * 2.0**-53
+        bits = np.array(rows, np.uint64).reshape(-1, DRAWS)
+        uniforms: Uniforms = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return uniforms
 
     def _levels(self, uniforms: Uniforms | None, group: Numbers) -> Tensor:
         """Views of a group's images, made by PIL: uint8 (B, S, S, 3)."""

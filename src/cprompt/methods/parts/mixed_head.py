@@ -64,14 +64,17 @@ def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: f
 
     spreads = _spreads(heads, statistics, last)
     weights = _weights([head.left_out for head in heads], spreads, sample.position, statistics)
-    left_out = sum(w * head.left_out for w, head in zip(weights, heads, strict=True))
-    weight = sum(w * h.weight for w, h in zip(weights[2:], heads[2:], strict=True))
-    bias = sum(w * head.bias for w, head in zip(weights, heads, strict=True))
-    assert isinstance(weight, Tensor) and isinstance(bias, Tensor) and isinstance(left_out, Tensor)
-    for w, head in zip(weights[:2], heads[:2], strict=True):
-        weight[:, last] += w * head.weight
+    left_out = _summed(weights, [head.left_out for head in heads])
+    bias = _summed(weights, [head.bias for head in heads])
+    weight = _summed(weights[2:], [head.weight for head in heads[2:]])
+    weight[:, last] += _summed(weights[:2], [head.weight for head in heads[:2]])
     familiar, left_out_familiar = _familiarity(end, few, on_last, left_out)
     return MixedHead(weight, bias, weights * spreads, familiar, left_out, left_out_familiar)
+
+
+def _summed(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
+    summed: Tensor = torch.tensordot(weights, torch.stack(list(parts)), dims=1)
+    return summed
 
 
 def _spreads(heads: Sequence[LinearHead], statistics: Statistics, last: slice) -> Tensor:

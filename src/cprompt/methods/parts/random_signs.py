@@ -57,7 +57,7 @@ class RandomSigns(nn.Module):
     @property
     def _scale(self) -> float:
         assert self.signs is not None
-        return self.signs.shape[1] ** -0.5
+        return 1 / math.sqrt(self.signs.shape[1])
 
     def _others(self, x: Tensor) -> Tensor:
         return torch.cat([x[:, : self.whole.start], x[:, self.whole.stop :]], dim=1)
