@@ -1,4 +1,4 @@
-"""`cprompt demo`: continual learning in a minute, offline, on a laptop."""
+"""`cprompt demo`: continual learning in less than a minute, offline, on a laptop."""
 
 from __future__ import annotations
 
