@@ -27,3 +27,11 @@ def test_the_runs_of_a_seed_learnt_the_same_stream() -> None:
 def test_the_method_of_cprompt_learn_is_right_on_88_of_100_drawings_in_every_run() -> None:
     strata, *_ = load_tool("readme_figure").demo_records().values()
     assert min(record.summary()["last_accuracy"] for record in strata) >= 88
+
+
+def test_the_order_of_classes_does_not_change_what_strata_knows_in_the_end() -> None:
+    strata, *others = load_tool("readme_figure").demo_records().values()
+    assert len({tuple(record.stream.order) for record in strata}) == 3
+    assert len({record.summary()["last_accuracy"] for record in strata}) == 1
+    for records in others:
+        assert len({record.summary()["last_accuracy"] for record in records}) > 1
