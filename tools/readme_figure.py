@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cprompt.cli.demo import LEARNERS
 from cprompt.methods.registry import METHODS
 from cprompt.report.figures import accuracy_curves
 from cprompt.report.numbers import RecordsByLabel
@@ -18,13 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def demo_records() -> RecordsByLabel:
-    """The records of every method that the demo has, by label."""
+    """The records of the demo's methods, by label, in the demo's order."""
     folder = ROOT / "results" / "demo"
-    found = {name: sorted(folder.glob(f"{name}-seed*.json")) for name in METHODS}
+    found = {name: sorted(folder.glob(f"{name}-seed*.json")) for name in LEARNERS}
     return {
         f"{METHODS.title(name)} (three seeds)": [load_record(path) for path in paths]
         for name, paths in found.items()
-        if paths
     }
 
 

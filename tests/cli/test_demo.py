@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 
-from cprompt.cli.demo import COMPARED
+from cprompt import ContinualClassifier
+from cprompt.cli.demo import LEARNERS
 from cprompt.data.pipeline import views
 from cprompt.research import metrics
 from cprompt.research.config import RunConfig, resolve
@@ -24,6 +24,7 @@ from cprompt.vit.loading import load_backbone
 from tests.cli.common import Main
 from tests.cli.common import ok as invoke
 
+TITLES = {"strata": "Strata", "cprompt": "CPrompt", "finetune": "Fine-tuning"}
 TINY: dict[str, Any] = {
     "backbone.name": "test_vit",
     "backbone.weights": "random:0",
@@ -31,14 +32,16 @@ TINY: dict[str, Any] = {
     "data.options": {"classes": 5, "train_per_class": 4, "test_per_class": 15, "size": 48},
     "stream.sizes": [2, 1, 2],
     "training.epochs": 1,
-    "method.length": 2,
     "execution.device": "cpu",
 }
+SHORT_PROMPTS = {"method.length": 2}
+"""For the methods that are trained."""
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tiny(*args: Any, overrides: dict[str, Any]) -> RunConfig:
-        return resolve(*args, overrides={**overrides, **TINY})
+    def tiny(benchmark: str, method: str, overrides: dict[str, Any]) -> RunConfig:
+        short = {} if method == "strata" else SHORT_PROMPTS
+        return resolve(benchmark, method, overrides={**overrides, **TINY, **short})
 
     monkeypatch.setattr("cprompt.research.config.resolve", tiny)
     monkeypatch.setenv("COLUMNS", "200")
@@ -55,7 +58,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def records(demo: tuple[Path, str]) -> dict[str, Record]:
-    return {name: load_record(demo[0] / name) for name in COMPARED}
+    return {name: load_record(demo[0] / name) for name in LEARNERS}
 
 
 class Page(HTMLParser):
@@ -79,44 +82,41 @@ def page(demo: tuple[Path, str]) -> Page:
     return Page(demo[0] / "report.html")
 
 
-def test_both_methods_learn_the_same_stream_from_the_seed(records: dict[str, Record]) -> None:
+def test_the_method_of_cprompt_learn_comes_first() -> None:
+    assert next(iter(LEARNERS)) == ContinualClassifier().method
+
+
+def test_all_methods_learn_the_same_stream_from_the_seed(records: dict[str, Record]) -> None:
+    assert list(records) == ["strata", "cprompt", "finetune"]
     for name, record in records.items():
         assert record.finished
         assert record.config["method"]["name"] == name
         assert record.config["seeds"] == {"order": 4, "init": 4, "data": 4}
         assert (record.backbone["name"], record.backbone["weights"]) == ("test_vit", "random:0")
-    assert records["cprompt"].stream == records["finetune"].stream
+        assert record.stream == records["cprompt"].stream
 
 
-def test_both_matrices_and_both_last_accuracies_are_printed(
+def test_a_curve_and_the_numbers_of_every_learner_are_printed(
     demo: tuple[Path, str], records: dict[str, Record]
 ) -> None:
-    _, printed = demo
+    out, printed = demo
     lines = [line.split() for line in printed.splitlines()]
-    blocks = [i for i, line in enumerate(lines) if line[:2] == ["after", "task"]]
-    titles = [" ".join(lines[i - 1]) for i in blocks]
-    assert titles == [
-        "CPrompt: accuracy in % on each batch",
-        "Fine-tuning: accuracy in % on each batch",
-    ]
-    for start, record in zip(blocks, records.values(), strict=True):
-        cells = metrics.accuracy_matrix(record.matrix())
+    for name, record in records.items():
         seen = metrics.seen_accuracy(record.matrix())
-        for i in range(3):
-            numbers = [f"{v:.1f}" for v in [*cells[i][: i + 1], seen[i]]]
-            assert lines[start + 1 + i] == [str(i + 1), *numbers]
+        curve = "".join("▁▂▃▄▅▆▇█"[min(7, int(v // 12.5))] for v in seen)
+        assert [TITLES[name], curve, *(f"{v:.1f}" for v in seen)] in lines
     last = [record.summary()["last_accuracy"] for record in records.values()]
     assert (
-        f"After all 3 batches CPrompt answers {last[0]:.1f} % of the test images right, "
-        f"fine-tuning {last[1]:.1f} %."
+        f"After all 3 batches Strata answers {last[0]:.1f} % of the test images right, "
+        f"CPrompt {last[1]:.1f} %, fine-tuning {last[2]:.1f} %."
     ) in printed
-    assert f"Report: {demo[0] / 'report.html'}" in printed
+    assert f"Report: {out / 'report.html'}" in printed
 
 
-def test_a_line_is_printed_for_every_batch_learnt(demo: tuple[Path, str]) -> None:
-    for name in ("CPrompt", "Fine-tuning"):
-        done = re.findall(rf"^{name} +task (\d)/3: accuracy", demo[1], re.MULTILINE)
-        assert done == ["1", "2", "3"]
+def test_every_learner_is_introduced_in_order(demo: tuple[Path, str]) -> None:
+    at = [demo[1].index(f"{TITLES[name]:11} {about}") for name, about in LEARNERS.items()]
+    assert at == sorted(at)
+    assert demo[1].index("one pass, nothing forgotten") < at[1]
 
 
 def test_the_report_needs_nothing_but_itself(demo: tuple[Path, str], page: Page) -> None:
@@ -134,10 +134,10 @@ def test_the_report_needs_nothing_but_itself(demo: tuple[Path, str], page: Page)
     assert set(re.findall(r"url\((.)", text)) <= {"#"}
 
 
-def test_the_report_names_both_methods_and_shows_their_numbers(
+def test_the_report_names_all_methods_and_shows_their_numbers(
     page: Page, records: dict[str, Record]
 ) -> None:
-    for name in ("CPrompt", "Fine-tuning"):
+    for name in TITLES.values():
         assert name in page.text
     for record in records.values():
         assert f"{record.summary()['last_accuracy']:.1f} %" in page.text
@@ -160,18 +160,18 @@ def test_the_answers_under_an_image_are_those_of_the_saved_methods(
 ) -> None:
     """Image by image: the first, the middle and the last of each batch."""
     out, _ = demo
-    config = resolve("demo", "cprompt", overrides=TINY)
+    config = resolve("demo", "strata", overrides=TINY)
     dataset, stream = config.data.load(4), records["cprompt"].stream
     backbone = load_backbone("test_vit", "random:0", 48)
     preparation = views.build("drawn", 48, "inception")
     expected = []
-    methods = {n: load_method(out / n, backbone) for n in COMPARED}
+    methods = {n: load_method(out / n, backbone) for n in LEARNERS}
     for task in range(3):
         members = stream.indices(dataset.test.labels, task)
         for index in (members[0], members[round((len(members) - 1) / 2)], members[-1]):
             truth = dataset.classes[dataset.test.labels[index]]
             lines = [f"{truth} (batch {task + 1})"]
-            for name, label in (("cprompt", "CPrompt"), ("finetune", "Fine-tuning")):
+            for name, label in TITLES.items():
                 image = preparation.prepare(dataset.test.load(int(index)))[None]
                 answer = dataset.classes[stream.order[int(methods[name](image).argmax())]]
                 lines.append(f"{'✓' if answer == truth else '✗'} {label}: {answer}")
@@ -215,10 +215,7 @@ def next_commands(printed: str) -> list[list[str]]:
 
 
 def test_the_three_printed_commands_work_on_a_folder_of_images(
-    demo: tuple[Path, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    hand_record: Record,
+    demo: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -227,12 +224,8 @@ def test_the_three_printed_commands_work_on_a_folder_of_images(
         for i in range(4):
             pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "IMAGES" / name / f"{i}.png")
-    doctor, run, show = (words[1:] for words in next_commands(demo[1]))
+    shutil.copy(tmp_path / "IMAGES" / "a" / "0.png", tmp_path / "PHOTO")
+    doctor, learn, predict = (words[1:] for words in next_commands(demo[1]))
     assert "5 classes" in invoke(*doctor)
-    settings = yaml.safe_load(invoke(*run, "--dry-run"))
-    assert settings["data"]["root"] == "IMAGES"
-    assert settings["stream"]["tasks"] == 5
-    folder = Path(run[run.index("--out") + 1])
-    assert show == ["show", str(folder)]
-    hand_record.save(tmp_path / folder)
-    assert "Last-acc" in invoke(*show)
+    assert "5 classes" in invoke(*learn)
+    assert "PHOTO" in invoke(*predict)

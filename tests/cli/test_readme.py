@@ -17,7 +17,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def test_the_five_commands_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the embedded backbone, few photos and one epoch; the service answers in this process."""
+    """With the embedded backbone and few photos; the service answers in this process."""
     text = README.read_text("utf-8")
     block = text.split("## Five commands")[1].split("```sh\n")[1].split("```")[0]
     commands = [shlex.split(line, comments=True)[1:] for line in block.strip().splitlines()]
@@ -30,7 +30,6 @@ def test_the_five_commands_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> Non
             sent = {"content": photo.read_bytes(), "headers": {"Content-Type": "image/png"}}
             answers.append(client.post("/v1/predict", **sent).json())
 
-    monkeypatch.setattr("cprompt.classifier.parameters.epochs_for", lambda photos: 1)
     monkeypatch.setattr(uvicorn.Server, "run", answer)
     draw, *learns, predict, serve = commands
     ok(*draw, "--classes", "4", "--photos", "4", "--test", "1")

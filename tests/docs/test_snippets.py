@@ -190,7 +190,7 @@ class Session:
             words = [*words, *QUICK.get(command, "").split()]
             if command == "run":
                 words += FEW.get(words[1], "").split()
-                if _is_aligned(words):
+                if _trains_heads_again(words):
                     words += SHORT_ALIGNMENT.split()
             if command == "report":
                 words[1] = str(_two_records(Path(words[1])))
@@ -264,8 +264,8 @@ def _two_records(folder: Path) -> Path:
     return two
 
 
-def _is_aligned(words: list[str]) -> bool:
-    """Whether the run's method has epochs of alignment."""
+def _trains_heads_again(words: list[str]) -> bool:
+    """Whether the run's method has epochs of alignment, as SLCA and HiDe-Prompt have."""
     method = words[words.index("--method") + 1] if "--method" in words else "cprompt"
     return method in METHODS and hasattr(METHODS[method].Config, "align_epochs")
 

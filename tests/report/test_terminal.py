@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 from rich.console import Console
 from rich.table import Table
 
 from cprompt.report.definitions import METRIC_TEXTS
-from cprompt.report.terminal import matrix_table, summary_table
+from cprompt.report.terminal import learners_table, matrix_table, summary_table
 from cprompt.research.record import Record
 
 
@@ -71,6 +73,20 @@ def test_a_cell_is_darker_the_better_it_is_and_never_off_the_scale(hand_record: 
     shades = [str(cell.style).rpartition(" ")[2] for cell in table.columns[1]._cells]
     blue = [int(shade[1:3], 16) for shade in shades]  # less red is a deeper blue
     assert blue[0] > blue[2] > blue[1]  # 0 %, 50 %, 100 %
+
+
+def test_learners_have_a_row_each_with_a_curve_and_the_accuracy_so_far(
+    hand_record: Record,
+) -> None:
+    perfect = copy.deepcopy(hand_record)
+    for row in perfect.rows:
+        row.correct["selected"][:] = row.count
+    head, *rows = words(learners_table({"one": hand_record, "two": perfect}))
+    assert head == ["1", "2", "3"]
+    assert rows == [
+        ["one", "▇▆▅", "80.0", "73.3", "50.0"],
+        ["two", "███", "100.0", "100.0", "100.0"],
+    ]
 
 
 def test_the_summary_has_every_metric_under_its_name(hand_record: Record) -> None:

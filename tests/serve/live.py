@@ -24,7 +24,7 @@ def images(colour: tuple[int, int, int], count: int, seed: int = 0) -> list[Imag
     return [Image.open(io.BytesIO(photo(colour, seed + i))) for i in range(count)]
 
 
-def make_model(folder: Path, method: str = "aligned") -> None:
+def make_model(folder: Path, method: str = "strata") -> None:
     """A classifier on timm's smallest ViT, random weights, that knows red and blue."""
     classifier = ContinualClassifier(
         "test_vit",

@@ -78,7 +78,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
     >>> _ = classifier.learn(photos((0, 0, 200)), ["blue"] * 3)  # the first photos are gone
     >>> classifier.classes_
     ['red', 'green', 'blue']
-    >>> classifier.predict(Image.new("RGB", (40, 40), (0, 190, 0)))
+    >>> classifier.predict(Image.new("RGB", (40, 40), (0, 190, 0)), unknown=False)
     ['green']
     """
 

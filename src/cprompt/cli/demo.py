@@ -1,4 +1,4 @@
-"""`cprompt demo`: continual learning in a minute, offline, on a laptop."""
+"""`cprompt demo`: continual learning in less than a minute, offline, on a laptop."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from cprompt.research.record import Record
     from cprompt.vit.backbone import Backbone
 
-COMPARED = ("cprompt", "finetune")
-"""The methods of the demo."""
+LEARNERS = {
+    "strata": "one pass, nothing forgotten",
+    "cprompt": "a prompt per batch, trained to stay consistent",
+    "finetune": "what one would otherwise do",
+}
+"""The methods of the demo, the one that `cprompt learn` uses first, in a few words each."""
 
 QUICK = {
     "data.options": {"classes": 6, "train_per_class": 6, "test_per_class": 4},
@@ -40,10 +44,10 @@ def demo(
         False, "--quick", help="Six classes in three batches: a few seconds, to try the install."
     ),
 ) -> None:
-    """Learn drawn classes batch by batch, with CPrompt and with plain fine-tuning, and compare.
+    """Learn drawn classes batch by batch: in one pass, with CPrompt, and by fine-tuning.
 
-    Takes about a minute on two cores and needs no download. A folder from an
-    earlier demo is replaced.
+    Takes less than a minute on two cores and needs no download. A folder from
+    an earlier demo is replaced.
     """
     report = out / "report.html"
     check_writable(report)
@@ -51,7 +55,7 @@ def demo(
     from cprompt.cli.progress import ProgressBars
     from cprompt.methods.registry import METHODS
     from cprompt.report.demo import demo_page
-    from cprompt.report.terminal import matrix_table
+    from cprompt.report.terminal import learners_table
     from cprompt.research.config import resolve
     from cprompt.research.experiment import run
     from cprompt.vit.loading import load_backbone
@@ -60,8 +64,8 @@ def demo(
     console = Console()
     overrides: dict[str, Any] = QUICK if quick else {}
     overrides = overrides | dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
-    settings = {name: resolve("demo", name, overrides=overrides) for name in COMPARED}
-    first = settings["cprompt"]
+    settings = {name: resolve("demo", name, overrides=overrides) for name in LEARNERS}
+    first = next(iter(settings.values()))
     backbone = load_backbone(first.backbone.name, first.backbone.weights, first.backbone.image_size)
     dataset = first.data.load(seed)
     stream = first.stream.build(len(dataset.classes), seed)
@@ -71,22 +75,24 @@ def demo(
         console=console,
     )
     records: dict[str, Record] = {}
-    for name in COMPARED:
-        folder = out / name
+    for name, about in LEARNERS.items():
+        folder, began = out / name, time.monotonic()
         shutil.rmtree(folder, ignore_errors=True)
-        with ProgressBars(f"{METHODS.title(name):11}", console) as bars:
+        with ProgressBars(METHODS.title(name), console, lines=False) as bars:
             records[name] = run(
                 settings[name], folder, observer=bars, dataset=dataset, backbone=backbone
             )
-    for name, record in records.items():
-        console.print()
-        console.print(matrix_table(record, f"{METHODS.title(name)}: accuracy in % on each batch"))
+        seconds = time.monotonic() - began
+        say(f"{METHODS.title(name):11} {about} ({seconds:.0f} s)", console=console)
+    say("\nAccuracy in % over all classes seen, after each batch:", console=console)
+    console.print(learners_table({METHODS.title(name): r for name, r in records.items()}))
     examples = _examples(dataset, records, backbone, out)
-    write_bytes(report, demo_page(records, examples, time.monotonic() - start).encode())
+    page = demo_page(records, LEARNERS, examples, time.monotonic() - start)
+    write_bytes(report, page.encode())
     last = {name: r.summary()["last_accuracy"] for name, r in records.items()}
     say(
-        f"\nAfter all {stream.n_tasks} batches CPrompt answers {last['cprompt']:.1f} % of the test "
-        f"images right, fine-tuning {last['finetune']:.1f} %.",
+        f"\nAfter all {stream.n_tasks} batches Strata answers {last['strata']:.1f} % of the test "
+        f"images right, CPrompt {last['cprompt']:.1f} %, fine-tuning {last['finetune']:.1f} %.",
         f"Report: {report}",
         "\nNext, with your own images (one folder per class):",
         console=console,
@@ -96,9 +102,9 @@ def demo(
 
 
 NEXT_COMMANDS = (
-    "cprompt doctor folder IMAGES",
-    "cprompt run folder --data IMAGES --stream.tasks 5 --out runs/mine",
-    "cprompt show runs/mine",
+    "cprompt doctor IMAGES",
+    "cprompt learn model IMAGES",
+    "cprompt predict model PHOTO",
 )
 
 
@@ -113,8 +119,7 @@ def _examples(
     from cprompt.report.demo import Example
     from cprompt.research.experiment import load_method
 
-    record = records["cprompt"]
-    config, stream = record.config, record.stream
+    stream = next(iter(records.values())).stream
     indices = np.concatenate(
         [
             _spread(stream.indices(dataset.test.labels, task), per_task)
@@ -122,17 +127,15 @@ def _examples(
         ]
     )
     chosen = dataset.test.subset(indices)
-    preparation = views.build(
-        config["data"]["transform"], backbone.image_size[0], config["data"]["normalization"]
-    )
     device = next(backbone.parameters()).device
-    images = torch.stack([preparation.prepare(chosen.load(i)) for i in range(len(chosen))])
-    images = images.to(device)
     answers: dict[str, list[str]] = {}
-    for name in records:
+    for name, record in records.items():
+        data = record.config["data"]
+        preparation = views.build(data["transform"], backbone.image_size[0], data["normalization"])
+        images = torch.stack([preparation.prepare(chosen.load(i)) for i in range(len(chosen))])
         method = load_method(out / name, backbone).to(device)
         with torch.inference_mode():
-            positions = method(images).argmax(-1).tolist()
+            positions = method(images.to(device)).argmax(-1).tolist()
         answers[name] = [dataset.classes[stream.order[p]] for p in positions]
     tasks = stream.task_of_position[stream.targets(chosen.labels)]
     return [

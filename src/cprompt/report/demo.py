@@ -24,11 +24,17 @@ class Example:
     answers: Mapping[str, str]
 
 
-def demo_page(records: Mapping[str, Record], examples: Sequence[Example], seconds: float) -> str:
+def demo_page(
+    records: Mapping[str, Record],
+    about: Mapping[str, str],
+    examples: Sequence[Example],
+    seconds: float,
+) -> str:
     """The page as HTML.
 
-    records: by method name, `cprompt` and `finetune`, on the same stream. examples: as many of
-    each task, tasks in order. seconds: how long the demo took.
+    records: by method name, on the same stream, in the order in which they are shown; one is
+    `cprompt`. about: each method in a few words. examples: as many of each task, tasks in order.
+    seconds: how long the demo took.
     """
     ours = records["cprompt"]
     curves = figures.accuracy_curves({METHODS.title(n): [r] for n, r in records.items()})
@@ -37,8 +43,7 @@ def demo_page(records: Mapping[str, Record], examples: Sequence[Example], second
         title="cprompt demo",
         n_classes=ours.stream.n_classes,
         n_tasks=ours.stream.n_tasks,
-        ours=_learner("cprompt", ours),
-        plain=_learner("finetune", records["finetune"]),
+        learners=[_learner(name, about[name], record) for name, record in records.items()],
         curves=html.drawing(figures.to_svg(curves, "curves")),
         picks=html.drawing(figures.to_svg(figures.prompt_picks(ours), "picks")),
         picked=ours.summary()["selection_accuracy"],
@@ -47,11 +52,12 @@ def demo_page(records: Mapping[str, Record], examples: Sequence[Example], second
     )
 
 
-def _learner(name: str, record: Record) -> dict[str, Any]:
+def _learner(name: str, about: str, record: Record) -> dict[str, Any]:
     """What the page shows of one method; `first_task`: just learnt, and at the end."""
     cells = metrics.accuracy_matrix(record.matrix())
     return {
         "title": METHODS.title(name),
+        "about": about,
         "last": record.summary()["last_accuracy"],
         "first_task": (float(cells[0, 0]), float(cells[-1, 0])),
         "heatmap": html.drawing(figures.to_svg(figures.accuracy_heatmap(record), name)),

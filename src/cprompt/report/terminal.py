@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +38,27 @@ def summary_table(record: Record, title: str = "") -> Table:
         metric = METRIC_TEXTS[name].title if name in METRIC_TEXTS else name
         table.add_row(metric, f"{value:.2f}")
     return table
+
+
+def learners_table(records: Mapping[str, Record]) -> Table:
+    """Accuracy over all classes seen after each task, as a curve and in numbers; a row per label.
+
+    All records are of the same stream.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("")
+    table.add_column("")
+    for task in range(max(record.stream.n_tasks for record in records.values())):
+        table.add_column(f"{task + 1}", justify="right")
+    for label, record in records.items():
+        seen = metrics.seen_accuracy(record.matrix())
+        table.add_row(label, _curve(seen), *(_cell(value) for value in seen))
+    return table
+
+
+def _curve(values: Iterable[float]) -> str:
+    """A bar per percentage, from nothing to full height at 100."""
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int(value / 100 * 8))] for value in values)
 
 
 def _cell(value: float) -> Text:
