@@ -58,7 +58,7 @@ def test_the_normalisation_is_the_models_own_though_it_has_no_name(tmp_path: Pat
     assert on("eva02", normalization="imagenet").preparation_.mean == (0.485, 0.456, 0.406)
 
 
-@pytest.mark.parametrize("method", ["aligned", "cprompt", "l2p", "finetune", "slca"])
+@pytest.mark.parametrize("method", ["esn", "cprompt", "l2p", "finetune", "slca"])
 def test_a_method_that_prompts_says_at_once_what_it_needs(method: str) -> None:
     classifier = on("siglip", method=method, settings=None)
     with pytest.raises(BackboneError, match=rf"{method} needs a backbone that can be.*strata"):

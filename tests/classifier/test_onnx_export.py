@@ -37,7 +37,7 @@ from cprompt.vit.promptable import FrozenViT
 SIDE = 32
 ROOT = Path(__file__).parents[2]
 METHODS: dict[str, dict[str, Any]] = {
-    "aligned": {"method": "aligned", "settings": {"length": 2}},
+    "strata": {"method": "strata", "settings": {"width": 60, "views": 1}},
     "cprompt": {"method": "cprompt", "settings": {"length": 2}},
     "finetune": {"method": "finetune", "settings": {"length": 2}},
     "l2p": {"method": "l2p", "settings": {"length": 2, "top_n": 2}},
@@ -140,33 +140,36 @@ def test_answers_are_the_classifiers_for_any_size_of_batch(kind: str, folder: Pa
             run.run(None, {"pixels": as_input(images[at : at + size])})
             for at in range(0, len(images), size)
         ]
-        probabilities, prompt, logits = (np.concatenate(part) for part in zip(*parts, strict=True))
+        probabilities, prompt, logits, familiar = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
         assert probabilities.shape == (500, 5)
         assert np.abs(probabilities - expected).max() < 1e-4
         assert (probabilities.argmax(1) == expected.argmax(1)).all()
         assert prompt.tolist() == prompts
         scores = np.array([each.score for each in explained])
         assert np.abs(logits.max(1) - scores).max() < 1e-5 * max(1, np.abs(scores).max())
+        expected_familiar = np.array([each.familiarity for each in explained])
+        assert np.abs(familiar - expected_familiar).max() < 1e-4
     assert info.difference < 1e-4
 
 
-def test_a_name_is_given_the_sum_of_its_positions(folder: Path) -> None:
-    classifier, info = exported("aligned", folder)
+def test_the_best_of_its_positions_speaks_for_a_name(folder: Path) -> None:
+    classifier, info = exported("cprompt", folder)
     feed = {"pixels": as_input(five_hundred()[:9])}
     probabilities, logits = session(info.path).run(["probabilities", "logits"], feed)
     assert logits.shape == (9, 6)  # red has two positions, 0 and 4
-    parts = np.exp(logits.astype(np.float64) / classifier.temperature_)
-    parts /= parts.sum(1, keepdims=True)
-    by_hand = np.stack(
-        [parts[:, 0] + parts[:, 4], parts[:, 1], parts[:, 2], parts[:, 3], parts[:, 5]], axis=1
-    )
+    best = np.maximum(logits[:, 0], logits[:, 4])
+    by_hand = np.column_stack([best, logits[:, 1:4], logits[:, 5]]).astype(np.float64)
+    by_hand = np.exp(by_hand / classifier.temperature_)
+    by_hand /= by_hand.sum(1, keepdims=True)
     assert classifier.temperature_ != 1
     np.testing.assert_allclose(probabilities, by_hand, atol=1e-6)
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-6)
 
 
 def test_the_file_says_what_it_is(folder: Path) -> None:
-    classifier, info = exported("aligned", folder)
+    classifier, info = exported("strata", folder)
     run = session(info.path)
     about = run.get_modelmeta().custom_metadata_map
     assert about == info.metadata
@@ -175,7 +178,7 @@ def test_the_file_says_what_it_is(folder: Path) -> None:
     assert float(about["temperature"]) == classifier.temperature_
     assert float(about["threshold"]) == classifier.threshold_ > 0
     assert about["model"] == classifier.model_id
-    assert (about["method"], about["batches"], about["unknown"]) == ("aligned", "3", "unknown")
+    assert (about["method"], about["batches"], about["unknown"]) == ("strata", "3", "unknown")
     assert about["backbone"] == "two_blocks"
     assert about["backbone_fingerprint"] == two_blocks().fingerprint
     assert about["cprompt_version"] == __version__
@@ -185,7 +188,8 @@ def test_the_file_says_what_it_is(folder: Path) -> None:
     assert [(o.name, o.type, o.shape) for o in run.get_outputs()] == [
         ("probabilities", "tensor(float)", ["batch", 5]),
         ("prompt", "tensor(int64)", ["batch"]),
-        ("logits", "tensor(float)", ["batch", 6]),
+        ("logits", "tensor(float)", ["batch", 5]),
+        ("familiarity", "tensor(float)", ["batch"]),
     ]
 
 
@@ -200,7 +204,7 @@ def test_the_recipe_for_pixels_follows_the_transform(transform: str, resize: str
 
 
 def test_one_whole_file_is_written_that_names_no_path_of_the_machine(folder: Path) -> None:
-    _, info = exported("aligned", folder)
+    _, info = exported("strata", folder)
     assert all(file.suffix == ".onnx" for file in folder.iterdir())
     written = info.path.read_bytes()
     assert len(written) == info.bytes
@@ -220,7 +224,7 @@ def test_the_same_photos_learnt_twice_in_bf16_and_in_another_opset(tmp_path: Pat
     The classifier is used in bf16 and stays as it was; the graph computes in float32.
     """
     photos, names = [*noise("red", 3), *noise("sea", 3)], ["red"] * 3 + ["sea"] * 3
-    classifier = learnt(**METHODS["aligned"]).learn(photos, names).learn(photos, names)
+    classifier = learnt(**METHODS["cprompt"]).learn(photos, names).learn(photos, names)
     classifier.set_params(precision="bf16")
     before = classifier.predict_proba(photos)
     trainable = [p.requires_grad for p in classifier.method_.parameters()]
@@ -318,7 +322,7 @@ def test_the_command_and_the_code_in_the_docs_answer_as_the_classifier(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    classifier, info = exported("aligned", folder)
+    classifier, info = exported("strata", folder)
     use_graph_of(info, monkeypatch)
     monkeypatch.setattr(classifier, "transform", "photo")  # its views are not part of the graph
     classifier.save("model")

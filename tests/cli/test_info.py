@@ -10,7 +10,7 @@ from tests.cli.common import Main, ok
 
 def test_info_tells_the_past_of_a_model(model: Path) -> None:
     told = ok("info", model)
-    assert "5 classes; aligned on test_vit" in told
+    assert "5 classes; strata on test_vit" in told
     about = json.loads(ok("info", model, "--json"))
     assert [sum(b["photos"].values()) for b in about["history"]] == [18, 12]
     assert [len(b["new"]) for b in about["history"]] == [3, 2]

@@ -13,14 +13,14 @@ from tests.cli.common import QUICK, Main, ok
 
 
 def test_a_batch_is_counted_and_its_classes_named(photos: Path, tmp_path: Path) -> None:
-    settings = ["--method.length", "3", "--seed", "4", "--accept", "0.9"]
+    settings = ["--method.views", "2", "--seed", "4", "--accept", "0.9"]
     told = ok("learn", *settings, tmp_path / "model", photos / "january", *QUICK)
     names = sorted(p.name for p in (photos / "january").iterdir())
     assert "batch 1: learnt 18 photos of 3 classes in " in told
     assert all(repr(name) in told for name in names)
     about = json.loads(ok("info", tmp_path / "model", "--json"))
     assert sorted(each["name"] for each in about["classes"]) == names
-    assert about["method"]["settings"]["length"] == 3
+    assert about["method"]["settings"]["views"] == 2
     again = ok("learn", tmp_path / "model", photos / "january", "--weights", "random:0")
     assert "batch 2: learnt 18 photos of 3 classes" in again
     assert "; again: " in again

@@ -12,7 +12,6 @@ from cprompt.methods.registry import (
     METHODS,
     MethodInfo,
     MethodRegistry,
-    current_settings,
     method_class,
 )
 
@@ -69,11 +68,3 @@ def test_a_module_that_registers_nothing_is_named(own_methods: MethodRegistry) -
         method_class("empty")
     assert caught.value.hint is not None
     assert "@register" in caught.value.hint
-
-
-def test_stored_settings_of_older_versions_are_understood() -> None:
-    old = {"name": "cprompt", "align": True, "tau": 1.2}
-    assert current_settings(old) == {"name": "aligned", "tau": 1.2}
-    assert old["align"] is True  # a copy was changed
-    assert current_settings({"name": "cprompt", "align": False}) == {"name": "cprompt"}
-    assert current_settings({"name": "l2p", "pool": 3}) == {"name": "l2p", "pool": 3}

@@ -45,10 +45,6 @@ def test_the_default_flavour_comes_first_and_is_taken() -> None:
     assert "official" in str(caught.value.hint)
 
 
-def test_a_method_can_share_the_recipe_of_another() -> None:
-    assert method_recipe("aligned") == method_recipe("cprompt")
-
-
 def test_a_recipe_that_was_changed_is_read_unchanged() -> None:
     read_recipe("benchmarks", "shapes")["stream"]["increment"] = 99
     assert read_recipe("benchmarks", "shapes")["stream"]["increment"] == 5

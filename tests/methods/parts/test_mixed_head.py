@@ -147,7 +147,7 @@ def test_familiarity_is_the_two_signs_written_out() -> None:
     logits = x @ head.weight.T + head.bias
     for row, answer in zip(x, logits, strict=True):
         z = row[LAST] - f.centre
-        relative = max(float(row[LAST] @ w + b) for w, b in zip(f.weight, f.bias, strict=True))
+        relative = max(float(z @ w + b) for w, b in zip(f.weight, f.bias, strict=True))
         relative += float(z @ f.curve @ z)
         top = float(answer.softmax(0).max().log())
         at = f.scale[0] * top + f.scale[1] * relative + f.scale[2]

@@ -166,7 +166,7 @@ class Familiarity:
     """
 
     weight: Tensor
-    """(C, D), `bias` (C,): scores of the last layer alone."""
+    """(C, D), `bias` (C,): scores of the last layer alone, of what it is from `centre`."""
     bias: Tensor
     centre: Tensor
     """(D,)"""
@@ -178,7 +178,7 @@ class Familiarity:
     def __call__(self, last: Tensor, logits: Tensor) -> Tensor:
         """(B,) of class parts (B, D) and logits (B, C)."""
         z = last - self.centre
-        relative = (last @ self.weight.T + self.bias).amax(1) + ((z @ self.curve) * z).sum(1)
+        relative = (z @ self.weight.T + self.bias).amax(1) + ((z @ self.curve) * z).sum(1)
         return self.of_signs(logits.log_softmax(1).amax(1), relative)
 
     def of_signs(self, top: Tensor, relative: Tensor) -> Tensor:
@@ -222,7 +222,8 @@ def _familiarity(
     scale = curve.new_tensor([1.0, 0.0, 0.0])
     if len(sample) >= FEWEST and logits.shape[1] > 2:
         scale = _logistic(signs(True), signs(False))
-    found = Familiarity(head.weight, head.bias, centre, curve, scale)
+    bias = head.bias + head.weight @ centre  # large numbers would cancel out in float32
+    found = Familiarity(head.weight, bias, centre, curve, scale)
     seen = signs(True)
     return found, found.of_signs(seen[:, 0], seen[:, 1])
 
