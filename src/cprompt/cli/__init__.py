@@ -31,6 +31,7 @@ from cprompt.cli import (
     run,
     serve,
     show,
+    suggest,
     table,
     undo,
     watch,
@@ -69,6 +70,7 @@ app.command(rich_help_panel=_learn)(draw.draw)
 app.command(rich_help_panel=_learn, context_settings=ALLOW_BARE_SETTINGS)(learn.learn)
 app.command(rich_help_panel=_learn)(predict.predict)
 app.command(rich_help_panel=_learn)(evaluate.evaluate)
+app.command(rich_help_panel=_learn)(suggest.suggest)
 app.command(rich_help_panel=_learn)(info.info)
 app.command(rich_help_panel=_learn)(undo.undo)
 app.command(rich_help_panel=_learn)(forget.forget)

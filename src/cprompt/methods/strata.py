@@ -284,7 +284,10 @@ class Strata(Method):
         """Answer images (B, 3, H, W); with several prediction views, by their mean feature."""
         views = _views(images, self.config.prediction_views)
         features = [self.feature(self.embed(view, precision)) for view in views]
-        feature = torch.stack(features).mean(0)
+        return self.respond_to_features(torch.stack(features).mean(0))
+
+    def respond_to_features(self, feature: Tensor) -> Response:
+        """The same from features (B, F)."""
         logits = self.answer(feature)
         familiar = None
         if self.config.head == "mixed":
