@@ -71,5 +71,10 @@ def test_groups_are_those_of_a_naive_search(monkeypatch: pytest.MonkeyPatch) -> 
     assert look_alikes(looks) == naive
 
 
+def test_flat_images_have_nothing_to_be_recognised_by() -> None:
+    grey = [look(Image.new("RGB", (40, 30), (level, level, level))) for level in (80, 81)]
+    assert look_alikes(np.stack(grey)) == []
+
+
 def test_without_images_nothing_is_alike() -> None:
     assert look_alikes(np.zeros((0, 16, 17, 3), np.uint8)) == []

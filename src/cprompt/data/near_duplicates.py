@@ -15,6 +15,8 @@ BITS_APART = 26
 """Of 256 neighbours that are compared, those that may be ordered differently in two images."""
 LEVELS_APART = 10.0
 """How much the levels of two images may differ, on average."""
+FLAT = 1.0
+"""Standard deviation of brightness below which an image has nothing to be recognised by."""
 MOST = 20_000
 """Images beyond which `look_alikes` takes minutes: its cost grows with the square."""
 
@@ -37,10 +39,11 @@ def look_alikes(looks: NDArray[np.uint8]) -> list[list[int]]:
 
     Two images do if a perceptual hash and the colours agree. The hash (dHash) has one bit per
     place: is the next pixel to the right brighter? An image that looks like any of a group belongs
-    to it.
+    to it. Flat images, such as blank pages, look like no other.
     """
     count = len(looks)
     bits, colours = _signs(looks), looks.astype(np.float32)
+    flat = colours.mean(axis=3).std(axis=(1, 2)) < FLAT
     first = np.arange(count)
     for start in range(0, count, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
@@ -49,7 +52,7 @@ def look_alikes(looks: NDArray[np.uint8]) -> list[list[int]]:
         rows, columns = np.nonzero(apart <= BITS_APART)
         pairs = np.stack([rows, columns], axis=1)[rows < columns] + start
         for i, j in pairs:
-            if np.abs(colours[i] - colours[j]).mean() <= LEVELS_APART:
+            if not flat[i] and np.abs(colours[i] - colours[j]).mean() <= LEVELS_APART:
                 a, b = _root(first, i), _root(first, j)
                 first[max(a, b)] = min(a, b)
     groups: dict[int, list[int]] = {}

@@ -51,10 +51,17 @@ NAMES = ("nearest mean", "last layer", "all layers", "all layers, strongly shrun
 """The heads that are mixed."""
 
 
-def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: float) -> MixedHead:
+def mixed_head(
+    statistics: Statistics,
+    sample: Sample,
+    last: slice,
+    shrinkage: float,
+    fit_to: int | None = None,
+) -> MixedHead:
     """Mix the four heads of `NAMES`.
 
     `last` are the columns of the last layer's class part; the first two heads read those alone.
+    `fit_to` is how many images of the sample, from the first on, weigh the heads; by default all.
     """
     end, few = statistics.part(last), sample.part(last)
     on_last = gaussian(end, shrunk(end.within, LAST_LAYER), few)
@@ -62,8 +69,9 @@ def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: f
     for amount in (shrinkage, STRONG):
         heads.append(gaussian(statistics, shrunk(statistics.within, amount), sample))
 
-    spreads = _spreads(heads, statistics, last)
-    weights = _weights([head.left_out for head in heads], spreads, sample.position, statistics)
+    scores = [head.left_out[:fit_to] for head in heads]
+    spreads = _spreads(heads, scores, statistics, last)
+    weights = _weights(scores, spreads, sample.position[:fit_to], statistics)
     left_out = sum(w * head.left_out for w, head in zip(weights, heads, strict=True))
     weight = sum(w * h.weight for w, h in zip(weights[2:], heads[2:], strict=True))
     bias = sum(w * head.bias for w, head in zip(weights, heads, strict=True))
@@ -74,14 +82,15 @@ def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: f
     return MixedHead(weight, bias, weights * spreads, familiar, left_out, left_out_familiar)
 
 
-def _spreads(heads: Sequence[LinearHead], statistics: Statistics, last: slice) -> Tensor:
+def _spreads(
+    heads: Sequence[LinearHead], left_out: Sequence[Tensor], statistics: Statistics, last: slice
+) -> Tensor:
     """How much each head's scores differ between classes (heads,).
 
     Measured on the images left out; with too few of those, on the class means.
     """
     found = []
-    for head in heads:
-        scores = head.left_out
+    for head, scores in zip(heads, left_out, strict=True):
         if len(scores) < FEWEST:
             whole = head.weight.shape[1] == statistics.means.shape[1]
             read = statistics.means if whole else statistics.means[:, last]
