@@ -68,7 +68,8 @@ class Laboratory:
         parts = []
         for first in range(0, len(chosen), AT_ONCE):
             part = chosen[first : first + AT_ONCE]
-            file = cache / f"{name}-{self.vit.fingerprint[:12]}-{first:06d}.safetensors"
+            of = f"{name}-{most or 'all'}-{self.vit.fingerprint[:12]}"
+            file = cache / f"{of}-{first:06d}.safetensors"
             if not file.exists():
                 cache.mkdir(parents=True, exist_ok=True)
                 files = [Path(str(images.images[i])) for i in part]

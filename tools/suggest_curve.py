@@ -123,6 +123,7 @@ def main() -> int:
     options.add_argument("--weights", help="a file with the backbone's weights")
     options.add_argument("--features", type=Path, required=True, help="where features are kept")
     options.add_argument("--counts", type=int, nargs="+", default=[2, 4, 6, 8, 10, 14, 20])
+    options.add_argument("--train", type=int, help="most photos per class to choose from")
     options.add_argument("--test", type=int, default=20, help="most test photos per class")
     options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options.add_argument("--device", default="cpu")
@@ -135,7 +136,7 @@ def main() -> int:
 
     laboratory = Laboratory(args.backbone, args.weights, args.device)
     data = folder.load(args.data)
-    train = laboratory.features(data.train, "train", args.features, None)
+    train = laboratory.features(data.train, "train", args.features, args.train)
     test = laboratory.features(data.test, "test", args.features, args.test)
     runs: dict[str, list[list[float]]] = {rule: [] for rule in RULES}
     for seed in args.seeds:
