@@ -529,6 +529,49 @@ def classifier() -> str:
     return "\n".join(lines) + f"\n\nIn percent. {'; '.join(said)}.\n"
 
 
+def suggest() -> str:
+    """What tools/suggest_curve.py found."""
+    lines, said = [], []
+    for path in sorted((ROOT / "results" / "suggest").glob("*.json")):
+        about = json.loads(path.read_text("utf-8"))
+        name, counts = about["name"].replace("_", " "), about["photos_per_class"]
+        if lines:
+            lines.append("")
+        lines.append(f"| {name}: photos per class | {' | '.join(map(str, counts))} |")
+        lines.append("| --- |" + " ---: |" * len(counts))
+        for rule, means in about["accuracy"].items():
+            cells = [f"{m:.1f} ± {s:.1f}" for m, s in zip(means, about["std"][rule], strict=True)]
+            lines.append(f"| {rule} | {' | '.join(cells)} |")
+        equal = about["random_photos_for_the_same"].values()
+        cells = [f"> {counts[-1]}" if n is None else f"{n:.1f}" for n in equal]
+        lines.append(f"| random photos for the accuracy of the suggested | {' | '.join(cells)} |")
+        said.append(
+            f"{name}: {about['classes']} classes, chosen from {about['images']['train']:,} photos, "
+            f"tested on {about['images']['test']:,}, `{about['backbone']['name']}`, "
+            f"{len(about['seeds'])} draws of the first {counts[0]} photos"
+        )
+    return "\n".join(lines) + f"\n\nAccuracy in percent. {'; '.join(said)}.\n"
+
+
+def doubtful() -> str:
+    """What tools/doubtful_labels.py found."""
+    lines = []
+    for path in sorted((ROOT / "results" / "doubtful_labels").glob("*.json")):
+        about = json.loads(path.read_text("utf-8"))
+        mean = about["mean"]
+        lines.append(
+            f"{about['name'].replace('_', ' ')}, {about['images']:,} photos of {about['classes']} "
+            f"classes, {100 * about['planted']:.0f} % of the labels made wrong, "
+            f"`{about['backbone']['name']}`, {len(about['runs'])} draws: among the "
+            f"{100 * about['looked_at']:.0f} % most doubtful photos are "
+            f"{mean['found_in_the_worst_tenth']:.0f} % of the wrong labels. Those reported are "
+            f"{100 * mean['reported'] / about['images']:.0f} % of the photos; "
+            f"{mean['reported_rightly']:.0f} % of them are wrong indeed, and "
+            f"{mean['found_in_reported']:.0f} % of the wrong labels are among them.\n"
+        )
+    return "\n".join(lines)
+
+
 def kills() -> str:
     path = ROOT / "results" / "robustness" / "kill_while_learning.json"
     about = json.loads(path.read_text("utf-8"))
@@ -565,6 +608,8 @@ PARTS = {
     "many": many,
     "load": load,
     "classifier": classifier,
+    "suggest": suggest,
+    "doubtful": doubtful,
     "kills": kills,
     "how": how,
     "findings": findings,

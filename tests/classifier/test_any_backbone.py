@@ -11,7 +11,8 @@ import pytest
 from cprompt import ContinualClassifier
 from cprompt.classifier.onnx_export import export_onnx
 from cprompt.errors import BackboneError
-from tests.classifier.common import batch, photos
+from cprompt.vit.catalogue import SHORT_NAMES, ShortName
+from tests.classifier.common import batch, photos, tiny
 from tests.vit.families import FAMILIES
 
 EXPORTED = ("dinov3", "siglip", "naflex", "swin", "convnext")
@@ -63,3 +64,17 @@ def test_a_method_that_prompts_says_at_once_what_it_needs(method: str) -> None:
     classifier = on("siglip", method=method, settings=None)
     with pytest.raises(BackboneError, match=rf"{method} needs a backbone that can be.*strata"):
         classifier.learn(*batch(0, apple=3, plum=3))
+
+
+def test_a_model_on_a_short_name_is_loaded_at_the_same_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short name may stand for something else when the model is loaded."""
+    monkeypatch.setitem(SHORT_NAMES, "small", ShortName("test_vit", 48))
+    classifier = tiny(backbone="small", image_size=None).learn(*batch(red=3, blue=3))
+    classifier.save(tmp_path / "model")
+    monkeypatch.delitem(SHORT_NAMES, "small")
+    loaded = ContinualClassifier.load(tmp_path / "model")
+    assert loaded.preparation_.size == 48
+    asked = photos("red", 2, seed=4)
+    assert loaded.predict_proba(asked) == pytest.approx(classifier.predict_proba(asked))

@@ -16,7 +16,8 @@ from tests.cli.common import Main, ok
 
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 PANELS = {
-    "Learn from photos": "draw learn predict evaluate info undo watch export serve",
+    "Learn from photos": "draw learn predict evaluate suggest backbones info undo "
+    "forget rename merge watch export serve",
     "Research": "demo run table show report compare list doctor",
     "Tools": "cache",
 }

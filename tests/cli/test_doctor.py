@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cprompt import ContinualClassifier
+from cprompt.classifier.label_check import check_labels
+from cprompt.classifier.photo_sources import labelled
 from tests.cli.common import Main, ok
+from tests.report.reader import Reader
 
 
 @pytest.fixture
@@ -91,3 +95,43 @@ def test_doctor_takes_options_of_the_dataset_only(main: Main) -> None:
     assert main.error("doctor", "shapes", "--data.options.sise", "1").startswith(
         "dataset 'shapes' has no option 'sise'; it has classes, "
     )
+
+
+# --- labels -------------------------------------------------------------------------------------
+
+
+def test_doctor_lists_photos_that_the_model_would_put_elsewhere(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    copy, page = tmp_path / "copy", tmp_path / "page.html"
+    shutil.copytree(photos / "january", copy)
+    names = sorted(folder.name for folder in copy.iterdir())
+    printed = ok("doctor", copy, "--model", model, "--weights", "random:0", "--report", page)
+    classifier = ContinualClassifier.load(model, weights="random:0")
+    files, labels = labelled(copy)
+    check = check_labels(classifier, files, labels)
+    assert f"{len(check.doubtful)} of {len(files)} labels are in doubt" in printed
+    for each in check.doubtful:
+        assert f"{files[each.index]}: {each.label}" in printed
+    shown = Reader(page.read_text("utf-8"))
+    assert shown.by_tag["h2"][0] == f"{len(check.doubtful)} labels in doubt"
+    (copy / names[0]).rename(copy / "never learnt")
+    printed = ok("doctor", copy, "--model", model, "--weights", "random:0")
+    assert "1 classes are not in the model" in printed
+    assert "'never learnt'" in printed
+
+
+def test_doctor_judges_nothing_before_errors_are_corrected(
+    model: Path, folder: Path, main: Main
+) -> None:
+    (folder / "b" / "3.png").write_bytes(b"")
+    code, out, _ = main("doctor", folder, "--model", model)
+    assert code == 1
+    assert "once the errors are corrected" in out
+
+
+def test_doctor_needs_class_folders_and_a_model_to_judge_labels(
+    folder: Path, tmp_path: Path, main: Main
+) -> None:
+    assert "--model MODEL" in main.error("doctor", folder, "--report", tmp_path / "page.html")
+    assert "class folders" in main.error("doctor", "cifar100", folder, "--model", "model")

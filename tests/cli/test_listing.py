@@ -8,13 +8,12 @@ import sys
 import timm
 import torch
 
-from cprompt.cli.listing import FOR_STRATA, SUGGESTED
 from cprompt.data.registry import DATASETS
 from cprompt.methods.registry import METHODS
 from cprompt.research.config import PARTS
 from cprompt.research.recipes import benchmarks, flavours, method_recipe
+from cprompt.vit.catalogue import FOR_STRATA, PAPER_BACKBONE, SHORT_NAMES, SUGGESTED
 from cprompt.vit.embedded import EMBEDDED
-from cprompt.vit.loading import PAPER_BACKBONE
 from cprompt.vit.promptable import is_promptable
 from tests.cli.common import Main, ok, squeezed
 
@@ -31,6 +30,7 @@ def test_list_names_everything_there_is() -> None:
         PAPER_BACKBONE,
         *SUGGESTED,
         *FOR_STRATA,
+        *SHORT_NAMES,
         *EMBEDDED,
     }
     assert not {*SUGGESTED} & {*EMBEDDED}  # the suggested ones are timm's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.message
+import hashlib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -96,3 +97,61 @@ def test_a_tag_may_be_left_out_if_there_is_only_one() -> None:
     assert download.with_tag("test_vit", "r160_in1k") == "test_vit.r160_in1k"
     with pytest.raises(BackboneError, match="no weights 'other' for test_vit; it has: test_vit"):
         download.with_tag("test_vit", "other")
+
+
+# --- checking what was fetched ------------------------------------------------------------------
+
+
+def in_cache(folder: Path, content: bytes, name: str) -> Path:
+    """A file as the hub's cache stores it: a link to a blob that is named after its hash."""
+    blob = folder / "blobs" / name
+    blob.parent.mkdir()
+    blob.write_bytes(content)
+    link = folder / "model.safetensors"
+    link.symlink_to(blob)
+    return link
+
+
+def fetching(monkeypatch: pytest.MonkeyPatch, file: Path) -> list[tuple[str, str]]:
+    asked: list[tuple[str, str]] = []
+
+    def hf_hub_download(repo: str, name: str) -> str:
+        asked.append((repo, name))
+        return str(file)
+
+    monkeypatch.setattr(download, "hf_hub_download", hf_hub_download)
+    return asked
+
+
+def test_a_download_whose_hash_is_right_is_kept(
+    monkeypatch: pytest.MonkeyPatch, nothing_cached: None, tmp_path: Path
+) -> None:
+    file = in_cache(tmp_path, b"weights", hashlib.sha256(b"weights").hexdigest())
+    asked = fetching(monkeypatch, file)
+    download.fetch(PAPER_BACKBONE)
+    assert asked == [(f"timm/{PAPER_BACKBONE}", "model.safetensors")]
+    assert file.exists()
+
+
+def test_a_damaged_download_is_deleted_and_named(
+    monkeypatch: pytest.MonkeyPatch, nothing_cached: None, tmp_path: Path
+) -> None:
+    file = in_cache(tmp_path, b"weig", hashlib.sha256(b"weights").hexdigest())
+    fetching(monkeypatch, file)
+    with pytest.raises(BackboneError, match=rf"{PAPER_BACKBONE} is damaged.*try again"):
+        download.fetch(PAPER_BACKBONE)
+    assert not file.is_symlink()
+    assert not any((tmp_path / "blobs").iterdir())
+
+
+def test_a_small_file_has_no_hash_to_compare(tmp_path: Path) -> None:
+    file = in_cache(tmp_path, b"x", "0123abcd")
+    download.check_download(file, "net.tag")
+    assert file.exists()
+
+
+def test_what_is_here_is_not_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(download, "try_to_load_from_cache", lambda repo, file: "/a/file")
+    asked = fetching(monkeypatch, tmp_path)
+    download.fetch(PAPER_BACKBONE)
+    assert not asked

@@ -98,6 +98,6 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError("no space left")
 
     monkeypatch.setattr("cprompt.vit.loading.check_reachable", lambda name: None)
-    monkeypatch.setattr("cprompt.vit.loading.timm.create_model", failing)
+    monkeypatch.setattr("cprompt.vit.loading.fetch", failing)
     with pytest.raises(BackboneError, match=r"not on this machine.*no space left.*--weights"):
         load_backbone("vit_base_patch16_224.augreg_in21k_ft_in1k")

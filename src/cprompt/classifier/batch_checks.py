@@ -11,7 +11,11 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from PIL import Image
+
 from cprompt.classifier.photos import PhotoLike
+from cprompt.data.near_duplicates import MOST, Look, look, look_alikes
 from cprompt.data.pipeline.decoded import ImageArray
 from cprompt.errors import DataError, some
 from cprompt.training.observers import Observer
@@ -41,10 +45,14 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
 
 
 class RepeatedPhotos:
-    """Finds photos with equal pixels; `add` is called with each photo while it is decoded."""
+    """Finds photos with equal pixels, and such that look the same though they are in two classes.
+
+    `add` is called with each photo while it is decoded.
+    """
 
     def __init__(self) -> None:
         self._digests: dict[int, bytes] = {}
+        self._looks: dict[int, Look] = {}
 
     def add(self, index: int, image: ImageArray) -> None:
         """Remember a photo; threads may call this at the same time."""
@@ -52,6 +60,7 @@ class RepeatedPhotos:
             return  # decoded again, because not all photos fit into memory
         shape = repr(image.shape).encode()
         self._digests[index] = hashlib.blake2b(shape + image.tobytes(), digest_size=16).digest()
+        self._looks[index] = look(Image.fromarray(image))
 
     def check(self, photos: Sequence[PhotoLike], names: Sequence[str], observer: Observer) -> None:
         """Raise a DataError for a photo in two classes; tell `observer` of those twice in one."""
@@ -63,20 +72,38 @@ class RepeatedPhotos:
             other = next((i for i in others if names[i] != names[first]), None)
             if other is not None:
                 raise DataError(
-                    f"is the same photo as {_name(photos, first)}, but one is in class "
+                    f"is the same photo as {photo_name(photos, first)}, but one is in class "
                     f"{names[other]!r} and the other in class {names[first]!r}",
-                    file=_name(photos, other),
+                    file=photo_name(photos, other),
                     hint="keep it only in the class that it shows",
                 )
         if repeated:
-            pairs = [f"{_name(photos, g[0])} = {_name(photos, g[1])}" for g in repeated]
+            pairs = [f"{photo_name(photos, g[0])} = {photo_name(photos, g[1])}" for g in repeated]
             observer.noticed(
                 f"{sum(len(g) - 1 for g in repeated)} photos are there more than once within "
                 f"their class, so they count more than others: {some(pairs, 3)}"
             )
+        self._check_looks(photos, names, observer)
+
+    def _check_looks(
+        self, photos: Sequence[PhotoLike], names: Sequence[str], observer: Observer
+    ) -> None:
+        """Tell `observer` of photos in two classes that look the same."""
+        if not 1 < len(self._looks) <= MOST or len(set(names)) < 2:
+            return
+        looks = np.stack([self._looks[i] for i in sorted(self._looks)])
+        pairs = []
+        for first, *others in look_alikes(looks):
+            other = next((i for i in others if names[i] != names[first]), None)
+            if other is not None:
+                pairs.append(f"{photo_name(photos, first)} = {photo_name(photos, other)}")
+        if pairs:
+            observer.noticed(
+                f"{len(pairs)} photos look the same as one in another class: {some(pairs, 3)}"
+            )
 
 
-def _name(photos: Sequence[PhotoLike], index: int) -> str:
+def photo_name(photos: Sequence[PhotoLike], index: int) -> str:
     """The photo's path, or its place in the list."""
     photo = photos[index] if isinstance(photos, list) else None
     return os.fspath(photo) if isinstance(photo, (str, os.PathLike)) else f"item {index}"

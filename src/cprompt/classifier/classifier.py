@@ -39,6 +39,7 @@ from cprompt.settings import from_mapping, suggest, to_mapping
 from cprompt.training.observers import Observer
 from cprompt.training.settings import TrainingConfig
 from cprompt.vit.backbone import Backbone
+from cprompt.vit.catalogue import spelt_out
 from cprompt.vit.loading import load_backbone
 
 DECODED_AT_ONCE = 512
@@ -399,8 +400,9 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         weights = None
         if vit.weights.startswith("file:") and self.weights is not None:
             weights = str(Path(self.weights).absolute())
+        size = spelt_out(self.backbone, self.image_size)[1]
         return {
-            "backbone": {**vit.identity, "image_size": self.image_size, "file": weights},
+            "backbone": {**vit.identity, "image_size": size, "file": weights},
             "method": {"name": self.method, "settings": to_mapping(state.method.config)},
             "training": dict(self.training or {}),
             "transform": self.transform,

@@ -18,6 +18,7 @@ from torch import Tensor
 from cprompt.classifier import calibration
 from cprompt.classifier.answers import joined, responses
 from cprompt.classifier.batch_checks import RepeatedPhotos
+from cprompt.classifier.doubtful_labels import notice_doubtful
 from cprompt.classifier.held_out import choose_held_out, first_of_each, spread
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
@@ -110,6 +111,7 @@ class _Batch:
         method.to(device)
         method.backbone.to(device)
         self.observer.task_begins(task, new, 0, 0)
+        method.remember()
         method.end_task(
             counted_photos(
                 parameters,
@@ -125,6 +127,10 @@ class _Batch:
         state = dataclasses.replace(
             self.start, method=method, names=names, name_of=tuple(range(len(names)))
         )
+        judged = method.judge()
+        if judged is not None:
+            p = state.probabilities(judged.cpu())
+            notice_doubtful(p, names, self.labels, self.photos, self.observer)
         return _Learnt(*with_threshold(state, parameters.accept))
 
     def trained(self, method: Method) -> _Learnt:

@@ -6,7 +6,7 @@ is better answered as far as possible.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -29,8 +29,24 @@ def explain_readable(
 
     Files are read in parts, each once, so memory does not limit their number.
     """
-    side = DETAIL * classifier.preparation_.size  # as far as the classifier reduces them itself
     found: list[Explanation | DataError] = []
+    for part in read_in_parts(classifier, files, progress):
+        images = [each for each in part if isinstance(each, Image.Image)]
+        answers = iter(classifier.explain(images, top) if images else [])
+        found += [each if isinstance(each, DataError) else next(answers) for each in part]
+    return found
+
+
+def read_in_parts(
+    classifier: ContinualClassifier,
+    files: Sequence[str | Path],
+    progress: Progress | None = None,
+) -> Iterator[list[Image.Image | DataError]]:
+    """The photos, as far as the classifier needs their detail, or the errors of reading them.
+
+    Each part has as many as the classifier decodes at once.
+    """
+    side = DETAIL * classifier.preparation_.size  # as far as the classifier reduces them itself
 
     def read(file: str | Path) -> Image.Image | DataError:
         try:
@@ -44,7 +60,4 @@ def explain_readable(
             part.append(image)
             if progress:
                 progress(first + len(part), len(files))
-        images = [each for each in part if isinstance(each, Image.Image)]
-        answers = iter(classifier.explain(images, top) if images else [])
-        found += [each if isinstance(each, DataError) else next(answers) for each in part]
-    return found
+        yield part

@@ -13,6 +13,7 @@ import typer
 
 import cprompt
 from cprompt.cli import (
+    backbones,
     cache,
     compare,
     demo,
@@ -31,6 +32,7 @@ from cprompt.cli import (
     run,
     serve,
     show,
+    suggest,
     table,
     undo,
     watch,
@@ -69,6 +71,8 @@ app.command(rich_help_panel=_learn)(draw.draw)
 app.command(rich_help_panel=_learn, context_settings=ALLOW_BARE_SETTINGS)(learn.learn)
 app.command(rich_help_panel=_learn)(predict.predict)
 app.command(rich_help_panel=_learn)(evaluate.evaluate)
+app.command(rich_help_panel=_learn)(suggest.suggest)
+app.command(rich_help_panel=_learn)(backbones.backbones)
 app.command(rich_help_panel=_learn)(info.info)
 app.command(rich_help_panel=_learn)(undo.undo)
 app.command(rich_help_panel=_learn)(forget.forget)

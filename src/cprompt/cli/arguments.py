@@ -12,11 +12,24 @@ import typer
 import yaml
 from typer.core import TyperGroup
 
-from cprompt import plugins
+from cprompt import gpus, plugins
+from cprompt.cli.output import say
 from cprompt.errors import ConfigError
 
 MODEL = typer.Argument(help="A model folder, made by `cprompt learn`.")
-DEVICE = typer.Option("auto", help="auto, cpu, cuda or mps.")
+
+
+def tell_of_unused_gpu(device: str = "auto") -> str:
+    """Say on standard error if the command will not use a GPU that is there."""
+    line = gpus.unused_gpu() if device == "auto" else None
+    if line is not None:
+        from rich.console import Console
+
+        say(line, console=Console(stderr=True))
+    return device
+
+
+DEVICE = typer.Option("auto", callback=tell_of_unused_gpu, help="auto, cpu, cuda or mps.")
 MOVED_WEIGHTS = typer.Option(
     None, help="The backbone's weights, if the file that the model was learnt on has moved."
 )

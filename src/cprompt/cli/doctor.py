@@ -9,11 +9,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from cprompt.cli.arguments import PLUGINS, SETTINGS, parse_settings
+from cprompt.cli import label_page
+from cprompt.cli.arguments import DEVICE, MOVED_WEIGHTS, PLUGINS, SETTINGS, parse_settings
+from cprompt.cli.output import say
 from cprompt.errors import ConfigError
-from cprompt.files import shown_path
+from cprompt.files import check_writable, shown_path, write_bytes
 
 if TYPE_CHECKING:
+    from cprompt.classifier.classifier import ContinualClassifier
     from cprompt.data.doctor import Diagnosis, PerClass
 
 _FILES_SHOWN = 10
@@ -27,7 +30,15 @@ def doctor(
     ),
     path: Path | None = typer.Argument(None, help="The dataset's folder."),
     all_files: bool = typer.Option(False, "--all", help="Name every file, not the first ten."),
+    model: Path | None = typer.Option(
+        None, help="A model folder: also look for photos in the wrong class; for class folders."
+    ),
+    report: Path | None = typer.Option(
+        None, metavar="FILE.html", help="With --model: one page with the photos in question."
+    ),
     workers: int = typer.Option(2, help="Threads that decode images."),
+    device: str = DEVICE,
+    weights: str | None = MOVED_WEIGHTS,
     settings: list[str] = SETTINGS,
     plugins: list[str] = PLUGINS,
 ) -> None:
@@ -35,8 +46,13 @@ def doctor(
 
     Options of the dataset are settings: --data.options.split_train FILE.
     `cprompt list datasets` shows the folders that each dataset expects. Ends
-    with status 1 if training would fail.
+    with status 1 if training would fail. With --model, photos are also listed
+    that the model would put into another class, had it not learnt them.
     """
+    if report is not None and model is None:
+        raise ConfigError("--report needs a model to judge labels", hint="add --model MODEL")
+    if report is not None:
+        check_writable(report)
     options = {}
     for name, value in parse_settings([*settings, *context.args]).items():
         if not name.startswith(_OPTIONS):
@@ -53,6 +69,11 @@ def doctor(
 
     if path is None and dataset not in DATASETS and Path(dataset).is_dir():
         dataset, path = "folder", Path(dataset)
+    if model is not None and (dataset != "folder" or path is None):
+        raise ConfigError(
+            f"--model judges photos in class folders, not the dataset {dataset!r}",
+            hint="give a folder with one folder of photos per class",
+        )
 
     console = Console()
     with Progress(console=console, transient=True) as bars:
@@ -66,34 +87,75 @@ def doctor(
         )
     _print(console, diagnosis, None if all_files else _FILES_SHOWN)
     if not diagnosis.ok:
+        if model is not None:
+            say("labels are judged once the errors are corrected", console=console)
         raise typer.Exit(1)
+    if model is not None:
+        assert path is not None
+        classifier = _load(model, device, weights)
+        _judge(console, classifier, path, diagnosis, None if all_files else _FILES_SHOWN, report)
+
+
+def _load(model: Path, device: str, weights: str | None) -> ContinualClassifier:
+    from cprompt.classifier.classifier import ContinualClassifier
+
+    return ContinualClassifier.load(model, device=device, weights=weights)
+
+
+def _judge(
+    console: Console,
+    classifier: ContinualClassifier,
+    folder: Path,
+    diagnosis: Diagnosis,
+    show: int | None,
+    report: Path | None,
+) -> None:
+    """Print, and write to `report`, which labels are in doubt."""
+    from cprompt.classifier.label_check import check_labels
+    from cprompt.classifier.photo_sources import labelled
+    from cprompt.cli.progress import ProgressBars
+
+    photos, names = labelled(folder)
+    files = [Path(str(photo)) for photo in photos]
+    with ProgressBars(console=Console(stderr=True), lines=False) as bars:
+        check = check_labels(classifier, files, names, bars)
+    say(*label_page.lines(check, files, show), console=console)
+    if report is not None:
+        alike = [
+            group
+            for problem in diagnosis.problems
+            for group in problem.findings
+            if "look the same" in problem.message
+        ]
+        write_bytes(report, label_page.page(check, files, alike, folder).encode())
+        say(f"written: {report}", console=console)
 
 
 def _print(console: Console, diagnosis: Diagnosis, show: int | None) -> None:
-    def say(text: str) -> None:
+    def tell(text: str) -> None:
         console.print(shown_path(text), highlight=False, soft_wrap=True)
 
     if diagnosis.counts is not None:
         c = diagnosis.counts
         split = diagnosis.test_per_class is not None
         images = f"{c.train:,} train, {c.test:,} test images" if split else f"{c.train:,} images"
-        say(f"{escape(diagnosis.dataset)}: {images}, {c.classes} classes")
+        tell(f"{escape(diagnosis.dataset)}: {images}, {c.classes} classes")
         for part, per_class in (
             ("train images" if split else "images", diagnosis.train_per_class),
             ("test images", diagnosis.test_per_class),
         ):
             if per_class is not None:
-                say(f"{part} per class: {_spread(per_class)}")
+                tell(f"{part} per class: {_spread(per_class)}")
     for problem in diagnosis.problems:
         colour = "red" if problem.severity == "error" else "yellow"
-        say(f"[bold {colour}]{problem.severity}:[/] {escape(problem.message)}")
+        tell(f"[bold {colour}]{problem.severity}:[/] {escape(problem.message)}")
         for finding in problem.findings[:show]:
-            say(f"    {escape(finding)}")
+            tell(f"    {escape(finding)}")
         if show is not None and len(problem.findings) > show:
-            say(f"    and {len(problem.findings) - show} more; --all names them")
-        say(f"  remedy: {escape(problem.hint)}")
+            tell(f"    and {len(problem.findings) - show} more; --all names them")
+        tell(f"  remedy: {escape(problem.hint)}")
     if not diagnosis.problems:
-        say("[bold green]nothing wrong found[/]")
+        tell("[bold green]nothing wrong found[/]")
 
 
 def _spread(per_class: PerClass) -> str:

@@ -18,7 +18,9 @@ def learn(
     context: typer.Context,
     model: Path = typer.Argument(help="A model folder; made if it does not exist."),
     photos: Path = typer.Argument(help="A folder with one folder of photos per class."),
-    backbone: str | None = typer.Option(None, help="New model: see `cprompt list backbones`."),
+    backbone: str | None = typer.Option(
+        None, help="New model: small, base, large or any of `cprompt backbones`."
+    ),
     weights: str | None = typer.Option(
         None, help="Local file of weights; named after its model, it needs no --backbone."
     ),

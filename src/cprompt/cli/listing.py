@@ -14,29 +14,6 @@ from rich.table import Table
 
 from cprompt.cli.arguments import PLUGINS
 
-SUGGESTED = (
-    "vit_base_patch16_224.orig_in21k",
-    "vit_base_patch16_224.augreg_in21k",
-    "vit_small_patch16_224.augreg_in21k_ft_in1k",
-    "vit_tiny_patch16_224.augreg_in21k_ft_in1k",
-    "vit_large_patch16_224.augreg_in21k_ft_in1k",
-    "vit_base_patch16_224.dino",
-    "vit_small_patch14_dinov2.lvd142m",
-    "vit_small_patch14_reg4_dinov2.lvd142m",
-)
-"""Backbones for every method, to try beside the paper's."""
-
-FOR_STRATA = (
-    "vit_small_patch16_dinov3.lvd1689m",
-    "vit_base_patch16_siglip_224.v2_webli",
-    "vit_pe_core_base_patch16_224.fb",
-    "eva02_small_patch14_224.mim_in22k",
-    "swin_tiny_patch4_window7_224.ms_in22k",
-    "convnext_tiny.fb_in22k",
-    "mobilenetv4_conv_small.e2400_r224_in1k",
-)
-"""Backbones that cannot be prompted."""
-
 
 def _methods() -> Table:
     from cprompt.methods.registry import METHODS
@@ -85,12 +62,14 @@ def _recipes() -> Table:
 def _backbones() -> Table:
     import timm
 
+    from cprompt.vit.catalogue import FOR_STRATA, PAPER_BACKBONE, SHORT_NAMES, SUGGESTED
     from cprompt.vit.embedded import EMBEDDED
-    from cprompt.vit.loading import PAPER_BACKBONE
 
     table = _table("backbone", "methods", "weights")
     for name, asset in EMBEDDED.items():
         table.add_row(name, "all", f"embedded: {asset.summary}")
+    for name, short in SHORT_NAMES.items():
+        table.add_row(name, "all", f"timm: {short.tag} at {short.image_size} pixels")
     for name in (PAPER_BACKBONE, *SUGGESTED, *FOR_STRATA):
         if timm.is_model(name.partition(".")[0]):
             methods = "strata" if name in FOR_STRATA else "all"

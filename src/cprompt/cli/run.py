@@ -8,7 +8,13 @@ import typer
 import yaml
 from rich.console import Console
 
-from cprompt.cli.arguments import PLUGINS, SETTINGS, TRACK, parse_settings
+from cprompt.cli.arguments import (
+    PLUGINS,
+    SETTINGS,
+    TRACK,
+    parse_settings,
+    tell_of_unused_gpu,
+)
 from cprompt.cli.output import say
 from cprompt.files import check_writable
 
@@ -64,6 +70,7 @@ def run(
     if dry_run:
         print(yaml.safe_dump(resolved.to_dict(), sort_keys=False, allow_unicode=True), end="")
         return
+    tell_of_unused_gpu(resolved.execution.device)
     folder = out or resolved.default_folder()
     check_writable(folder / FILE)
     console = Console()

@@ -184,6 +184,17 @@ class Method(nn.Module):
         """
         return None
 
+    def remember(self) -> None:
+        """Keep what `judge` needs of the images that `end_task` is given next, if possible."""
+
+    def judge(self, batches: Batches | None = None) -> Tensor | None:
+        """Logits (n, classes seen) of labelled images, as if none of them had been learnt.
+
+        Of those in `batches`, which are as for `end_task` and may have been learnt or not. Without
+        any, of those counted since `remember`. None if the method cannot tell.
+        """
+        return None
+
     def forget(self, at: int, batches: Batches | None = None) -> None:
         """Drop the class at position `at`; later ones move up by one.
 

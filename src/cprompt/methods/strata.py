@@ -31,8 +31,12 @@ from cprompt.methods.parts.kept_images import KeptImages
 from cprompt.methods.parts.left_out import Sample, Statistics
 from cprompt.methods.parts.mixed_head import Familiarity, mixed_head
 from cprompt.methods.parts.random_signs import RandomSigns
+from cprompt.methods.parts.seen_images import SeenImages, were_learnt
 from cprompt.settings import check, setting
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision
+
+JUDGED_AT_ONCE = 2000
+"""Images whose labels are judged at a time; memory grows with their number times classes."""
 
 LEFT_OUT = 1000
 """Most images that are left out one by one when the head is worked out."""
@@ -133,6 +137,7 @@ class Strata(Method):
         self.moments = ClassMoments(self.project.width)
         self.kept = KeptImages(self.project.width)
         self.first = FirstPrompt(config)
+        self.counted: list[SeenImages] | None = None
         dim = _length(self.last)
         self.register_buffer("weight", torch.zeros(0, size), persistent=False)
         self.register_buffer("narrow_weight", torch.zeros(0, self.project.width))
@@ -180,10 +185,12 @@ class Strata(Method):
         """The same from features (V · B, F), view by view, and the images' content keys (B,)."""
         x = self.project(features)
         self.moments.add(x, targets)
+        by_view = x.unflatten(0, (self.config.views, -1))
+        position = targets[: by_view.shape[1]]
         if self.config.keep and keys is not None:
-            by_view = x.unflatten(0, (self.config.views, -1))
-            position = targets[: by_view.shape[1]]
             self.kept.add(keys, position, by_view[0], by_view.mean(0), self._kept_per_class())
+        if self.counted is not None and keys is not None:
+            self.counted.append(SeenImages.of(keys, position, by_view))
 
     @torch.no_grad()
     def solve(self) -> None:
@@ -194,9 +201,7 @@ class Strata(Method):
             empty = _empty_head(self.n_classes, self.project.width, _length(self.last))
             self._set_head(dataclasses.replace(empty, narrow_weight=weight, bias=bias))
             return
-        total = float(moments.count.sum() + moments.left)
-        images = moments.count / config.views
-        statistics = Statistics(moments.means(), moments.within(), images, config.views, total)
+        statistics = self._statistics()
         sample = self._sample(statistics)
         head = mixed_head(statistics, sample, self.narrow_last, config.shrinkage)
         self._set_head(
@@ -221,6 +226,11 @@ class Strata(Method):
 
     def _kept_per_class(self) -> int:
         return min(40, max(2, -(-self.config.keep // max(1, self.n_classes))))
+
+    def _statistics(self) -> Statistics:
+        moments, views = self.moments, self.config.views
+        total = float(moments.count.sum() + moments.left)
+        return Statistics(moments.means(), moments.within(), moments.count / views, views, total)
 
     def _sample(self, statistics: Statistics) -> Sample:
         """The kept images of classes with two images or more, at most `LEFT_OUT` of them."""
@@ -287,7 +297,10 @@ class Strata(Method):
         """Answer images (B, 3, H, W); with several prediction views, by their mean feature."""
         views = _views(images, self.config.prediction_views)
         features = [self.feature(self.embed(view, precision)) for view in views]
-        feature = torch.stack(features).mean(0)
+        return self.respond_to_features(torch.stack(features).mean(0))
+
+    def respond_to_features(self, feature: Tensor) -> Response:
+        """The same from features (B, F)."""
         logits = self.answer(feature)
         familiar = None
         if self.config.head == "mixed":
@@ -312,6 +325,42 @@ class Strata(Method):
         if not len(self.left_out_logits) and len(self.kept):
             self.solve()  # after loading, only the head is there
         return LeftOut(self.left_out_logits, self.left_out_position.long(), self.left_out_familiar)
+
+    def remember(self) -> None:
+        """Keep the features of images counted from now on, for `judge`."""
+        self.counted = []
+
+    @torch.no_grad()
+    def judge(self, batches: Batches | None = None) -> Tensor | None:
+        """Logits of labelled images, each left out if it was learnt; see `Method.judge`."""
+        parts, self.counted = self.counted or [], None
+        if self.config.head == "single":
+            return None
+        if batches is not None:
+            for embedded, targets in batches:
+                assert embedded.keys is not None
+                by_view = self.project(self.feature(embedded)).unflatten(0, (embedded.views, -1))
+                position = targets[: by_view.shape[1]]
+                parts.append(SeenImages.of(embedded.keys, position, by_view))
+        if not parts:
+            return None
+        seen, statistics = SeenImages.joined(parts), self._statistics()
+        learnt = torch.ones_like(seen.key, dtype=torch.bool)
+        if batches is not None:
+            learnt = were_learnt(seen, self.kept, statistics.images)
+        learnt &= statistics.images[seen.position] > 1.5  # of a single image nothing would be left
+        logits = seen.feature.float() @ self.narrow_weight.T + self.bias
+        kept, at = self._sample(statistics), learnt.nonzero()[:, 0]
+        for some in torch.split(at, JUDGED_AT_ONCE):
+            position = seen.position[some]
+            apart = seen.mean[some].double() - statistics.means[position]
+            asked = Sample(seen.feature[some].double(), apart, position)
+            both = kept.joined(asked)
+            head = mixed_head(
+                statistics, both, self.narrow_last, self.config.shrinkage, fit_to=len(kept)
+            )
+            logits[some] = head.left_out[len(kept) :].float()
+        return logits
 
     # --- the head ------------------------------------------------------------------------------
 

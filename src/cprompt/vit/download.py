@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 
 import timm
 import torch
-from huggingface_hub import constants, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError
 
 from cprompt.errors import BackboneError
 from cprompt.vit import embedded
@@ -73,6 +76,46 @@ def check_reachable(tagged: str) -> None:
         return  # it answered; what it means, the downloader knows better
     except (OSError, ValueError) as error:
         raise out_of_reach(tagged, getattr(error, "reason", None) or error) from error
+
+
+def fetch(tagged: str) -> None:
+    """Bring weights from the Hugging Face hub, with a bar of progress, and check them.
+
+    Weights that are here already are not read again; those from elsewhere are timm's business.
+    """
+    about = timm.get_pretrained_cfg(tagged)
+    if not about.hf_hub_id or is_cached(tagged):
+        return
+    files = (about.hf_hub_filename,) if about.hf_hub_filename else _FILES
+    for number, name in enumerate(files, 1):
+        try:
+            check_download(Path(hf_hub_download(about.hf_hub_id, name)), tagged)
+            return
+        except EntryNotFoundError:
+            if number == len(files):
+                raise
+
+
+def check_download(file: Path, tagged: str) -> None:
+    """Raise, and delete the file, if it is not what the hub says it is.
+
+    The hub's cache names a large file after its SHA-256.
+    """
+    stored = file.resolve()
+    if not re.fullmatch("[0-9a-f]{64}", stored.name):
+        return
+    with stored.open("rb") as content:
+        digest = hashlib.sha256()
+        while part := content.read(2**20):
+            digest.update(part)
+    if digest.hexdigest() != stored.name:
+        file.unlink()
+        stored.unlink(missing_ok=True)
+        raise BackboneError(
+            f"the download of {tagged} is damaged: its SHA-256 is {digest.hexdigest()[:12]}…, "
+            f"expected {stored.name[:12]}…",
+            hint="it was deleted; try again",
+        )
 
 
 def out_of_reach(tagged: str, why: Any) -> BackboneError:

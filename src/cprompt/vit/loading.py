@@ -13,12 +13,19 @@ from torch import nn
 from cprompt.errors import BackboneError
 from cprompt.vit import embedded
 from cprompt.vit.backbone import Backbone
-from cprompt.vit.download import check_reachable, is_cached, known_tags, out_of_reach, with_tag
+from cprompt.vit.catalogue import PAPER_BACKBONE as PAPER_BACKBONE
+from cprompt.vit.catalogue import spelt_out
+from cprompt.vit.download import (
+    check_reachable,
+    fetch,
+    is_cached,
+    known_tags,
+    out_of_reach,
+    with_tag,
+)
 from cprompt.vit.frozen_model import FrozenModel
 from cprompt.vit.promptable import FrozenViT, is_promptable
 from cprompt.vit.weight_files import first_line, load_into, read_weights
-
-PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
 
 def load_backbone(
@@ -26,7 +33,8 @@ def load_backbone(
 ) -> Backbone:
     """Build a frozen backbone: a `FrozenViT` if it can be prompted, else a `FrozenModel`.
 
-    `name` is an embedded backbone, any timm model, or "auto": the model that the file of weights
+    `name` is an embedded backbone, any timm model, one of the short names small, base and large
+    (see `cprompt.vit.catalogue`), or "auto": the model that the file of weights
     is named after; without a file, the paper's if its weights are on this machine, else the
     embedded one. `weights` is None (the embedded file, or timm's pre-trained weights of the tag in
     `name`), a local .safetensors or .pth file, or "random:SEED". `image_size` is the side of the
@@ -38,19 +46,23 @@ def load_backbone(
     """
     if name == "auto":
         name = _automatic_name(weights)
+    name, image_size = spelt_out(name, image_size)
     if name in embedded.EMBEDDED and weights is None:
         return _embedded(name, image_size)
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         raise BackboneError(
             f"timm has no model {architecture!r}",
-            hint="`cprompt list backbones` shows names that work",
+            hint="`cprompt backbones` shows names that work",
         )
     if weights is None:
         tagged = with_tag(architecture, tag)
         check_reachable(tagged)
         try:
+            fetch(tagged)
             model = _new(tagged, image_size, pretrained=True)
+        except BackboneError:
+            raise
         except Exception as error:  # every downloader raises its own kinds
             raise out_of_reach(tagged, first_line(error)) from error
         return _frozen(model, tagged, f"timm:{tagged}", image_size)

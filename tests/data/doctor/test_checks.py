@@ -108,3 +108,21 @@ def test_images_in_one_file_are_examined_by_number(tmp_path: Path) -> None:
     assert same.findings == ("train[417] = test[100]",)
     assert "leave them" in same.hint
     assert counts.message.startswith("found 500 training images, 101 test images, 100 classes;")
+
+
+def test_images_that_look_the_same_are_grouped_by_whether_classes_agree(tmp_path: Path) -> None:
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+    for name, seed in (("a/0", 0), ("a/1", 1), ("b/0", 2), ("b/1", 3)):
+        levels = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        scene = Image.fromarray(levels).resize((160, 120), Image.Resampling.BICUBIC)
+        scene.save(tmp_path / f"{name}.png")
+        if name in ("a/0", "b/1"):
+            scene.resize((80, 60)).save(tmp_path / "b" / f"small{seed}.png")
+    found = {p.message: p.findings for p in diagnose("folder", tmp_path).problems}
+    assert found["1 groups of images look the same, in several classes"] == (
+        f"{tmp_path}/a/0.png = {tmp_path}/b/small0.png",
+    )
+    assert found["1 groups of images look the same, in one class"] == (
+        f"{tmp_path}/b/1.png = {tmp_path}/b/small3.png",
+    )

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
+from cprompt.data import near_duplicates
 from cprompt.data.doctor.digests import ImageDigest
 from cprompt.data.image_files import IMAGE_SUFFIXES, is_listed
 from cprompt.data.image_set import Dataset
@@ -82,6 +85,39 @@ def duplicates(
                 keep if published else "keep each only in the class that it shows",
             )
         )
+    return problems
+
+
+def look_alikes(images: Sequence[ImageDigest]) -> list[Problem]:
+    """Images with other pixels that look the same: resized, recompressed, or taken in a burst.
+
+    Groups whose pixels are all equal are in `duplicates`.
+    """
+    if len(images) > near_duplicates.MOST:
+        return []
+    shown = [image for image in images if image.look is not None]
+    looks = np.array([image.look for image in shown]).reshape(len(shown), 16, 17, 3)
+    groups = [[shown[i] for i in group] for group in near_duplicates.look_alikes(looks)]
+    groups = [group for group in groups if len({image.pixels for image in group}) > 1]
+    torn = [group for group in groups if len({image.label for image in group}) > 1]
+    problems = []
+    for found, what, hint in (
+        (torn, "in several classes", "look at them; one of the labels may be wrong"),
+        (
+            [group for group in groups if group not in torn],
+            "in one class",
+            "keep one of each; the others teach little, and in a test they mislead",
+        ),
+    ):
+        if found:
+            problems.append(
+                Problem(
+                    "warning",
+                    f"{len(found)} groups of images look the same, {what}",
+                    tuple(" = ".join(image.name for image in group) for group in found),
+                    hint,
+                )
+            )
     return problems
 
 

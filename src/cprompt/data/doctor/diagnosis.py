@@ -81,6 +81,8 @@ def diagnose(
     problems += checks.duplicates(
         readable, published=info.expected is not None, learnt_as_one=whole
     )
+    if info.expected is None:  # published datasets stay as they are
+        problems += checks.look_alikes(readable)
     problems += checks.thin_classes(dataset)
     problems += checks.unexpected_counts(dataset, info)
     problems += checks.ignored_files(dataset)

@@ -54,6 +54,14 @@ class Sample:
         """The same for some columns of the features only."""
         return Sample(self.feature[:, columns], self.apart[:, columns], self.position)
 
+    def joined(self, other: Sample) -> Sample:
+        """These images, then those of the other."""
+        return Sample(
+            torch.cat([self.feature, other.feature]),
+            torch.cat([self.apart, other.apart]),
+            torch.cat([self.position, other.position]),
+        )
+
 
 @dataclass(frozen=True)
 class LinearHead:

@@ -53,10 +53,17 @@ NAMES = ("nearest mean", "last layer", "all layers", "all layers, strongly shrun
 """The heads that are mixed."""
 
 
-def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: float) -> MixedHead:
+def mixed_head(
+    statistics: Statistics,
+    sample: Sample,
+    last: slice,
+    shrinkage: float,
+    fit_to: int | None = None,
+) -> MixedHead:
     """Mix the four heads of `NAMES`.
 
     `last` are the columns of the last layer's class part; the first two heads read those alone.
+    `fit_to` is how many images of the sample, from the first on, weigh the heads; by default all.
     """
     end, few = statistics.part(last), sample.part(last)
     on_last = gaussian(end, shrunk(end.within, LAST_LAYER), few)
@@ -64,8 +71,9 @@ def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: f
     for amount in (shrinkage, STRONG):
         heads.append(gaussian(statistics, shrunk(statistics.within, amount), sample))
 
-    spreads = _spreads(heads, statistics, last)
-    weights = _weights([head.left_out for head in heads], spreads, sample.position, statistics)
+    scores = [head.left_out[:fit_to] for head in heads]
+    spreads = _spreads(heads, scores, statistics, last)
+    weights = _weights(scores, spreads, sample.position[:fit_to], statistics)
     left_out = _summed(weights, [head.left_out for head in heads])
     bias = _summed(weights, [head.bias for head in heads])
     weight = _summed(weights[2:], [head.weight for head in heads[2:]])
@@ -79,14 +87,15 @@ def _summed(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
     return summed
 
 
-def _spreads(heads: Sequence[LinearHead], statistics: Statistics, last: slice) -> Tensor:
+def _spreads(
+    heads: Sequence[LinearHead], left_out: Sequence[Tensor], statistics: Statistics, last: slice
+) -> Tensor:
     """How much each head's scores differ between classes (heads,).
 
     Measured on the images left out; with too few of those, on the class means.
     """
     found = []
-    for head in heads:
-        scores = head.left_out
+    for head, scores in zip(heads, left_out, strict=True):
         if len(scores) < FEWEST:
             whole = head.weight.shape[1] == statistics.means.shape[1]
             read = statistics.means if whole else statistics.means[:, last]
@@ -105,8 +114,8 @@ def _weights(
     the few images that no head knows. Weights are positive: w = w₀ exp(v), with a penalty
     ‖v‖² / k that leaves them near w₀ if there are few images. w₀ gives all heads the same spread.
     Then all weights are divided by the temperature of maximal likelihood, with smoothed targets,
-    so that probabilities are calibrated. With one image per class nothing can be left out, and the nearest mean, which
-    needs no covariance, answers alone.
+    so that probabilities are calibrated. With one image per class nothing can be left out, and the
+    nearest mean, which needs no covariance, answers alone.
     """
     start = EXPECTED / len(scores) / spreads
     if len(positions) < FEWEST or scores[0].shape[1] < 2:

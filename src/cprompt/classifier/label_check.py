@@ -1,0 +1,84 @@
+"""What a classifier thinks of the labels of photos, whether it has learnt them or not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cprompt.classifier import calibration
+from cprompt.classifier.classifier import ContinualClassifier
+from cprompt.classifier.doubtful_labels import DoubtfulLabel, doubtful
+from cprompt.classifier.learning import copy_of, counted_photos
+from cprompt.classifier.photos import PhotoLike
+from cprompt.device import pick_device
+from cprompt.training.observers import Observer
+
+
+@dataclass(frozen=True)
+class LabelCheck:
+    """Doubtful labels, the worst first; and the labels that the model does not know."""
+
+    doubtful: list[DoubtfulLabel]
+    judged: int
+    """Photos of classes that the model has learnt; no others can be judged."""
+    unknown_labels: list[str]
+
+
+def check_labels(
+    classifier: ContinualClassifier,
+    photos: Sequence[PhotoLike],
+    labels: Sequence[str],
+    observer: Observer | None = None,
+) -> LabelCheck:
+    """Look for photos in the wrong class."""
+    known = [i for i, label in enumerate(labels) if label in classifier.classes_]
+    strange = dict.fromkeys(label for label in labels if label not in classifier.classes_)
+    asked, said = [photos[i] for i in known], [labels[i] for i in known]
+    found: list[DoubtfulLabel] = []
+    if known:
+        p = probabilities_without_themselves(classifier, asked, said, observer or Observer())
+        found = [
+            dataclasses.replace(each, index=known[each.index])
+            for each in doubtful(p, classifier.classes_, said)
+        ]
+    return LabelCheck(found, len(known), list(strange))
+
+
+def probabilities_without_themselves(
+    classifier: ContinualClassifier,
+    photos: Sequence[PhotoLike],
+    labels: Sequence[str],
+    observer: Observer,
+) -> NDArray[np.float64]:
+    """(n, classes): of each photo as if it had not been learnt, if the method can tell.
+
+    A method that cannot answers as always; then wrong labels that it has learnt look better than
+    they are.
+    """
+    names, owners = classifier.classes_, classifier.name_of_
+    method, device = copy_of(classifier.method_), pick_device(classifier.device)
+    method.to(device)
+    method.backbone.to(device)
+    position = {names[owner]: at for at, owner in enumerate(owners)}
+    logits = method.judge(
+        counted_photos(
+            classifier,
+            method,
+            photos,
+            [position[label] for label in labels],
+            classifier.preparation_,
+            observer,
+        )
+    )
+    if logits is None:
+        return classifier.predict_proba(photos)
+    return calibration.name_probabilities(
+        logits.cpu().numpy(),
+        np.asarray(owners, dtype=np.int64),
+        len(names),
+        classifier.temperature_,
+    )

@@ -1,0 +1,81 @@
+"""What `cprompt doctor --model` says of labels, as lines and as a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cprompt.errors import some
+from cprompt.files import shown_path
+
+if TYPE_CHECKING:
+    from cprompt.classifier.label_check import LabelCheck
+
+MOST_ON_PAGE = 200
+
+
+def lines(check: LabelCheck, files: Sequence[Path], show: int | None) -> list[str]:
+    """The doubtful labels, at most `show` of them, and what could not be judged."""
+    found = check.doubtful
+    told = [f"{len(found)} of {check.judged} labels are in doubt"]
+    for each in found[:show]:
+        told.append(
+            f"    {files[each.index]}: {each.label} {100 * each.probability:.1f} %, "
+            f"{each.other} {100 * each.other_probability:.0f} %"
+        )
+    if show is not None and len(found) > show:
+        told.append(f"    and {len(found) - show} more; --all names them")
+    if check.unknown_labels:
+        told.append(
+            f"{len(check.unknown_labels)} classes are not in the model, so their photos were not "
+            f"judged: {some(check.unknown_labels)}"
+        )
+    return told
+
+
+def page(check: LabelCheck, files: Sequence[Path], alike: Sequence[str], folder: Path) -> str:
+    """One page with the photos in doubt, and those that look the same.
+
+    alike: groups of paths, joined by " = ".
+    """
+    from cprompt.classifier.photos import load_photo
+    from cprompt.report.sheet import Shelf, Thumbnail, sheet_page
+
+    def thumbnail(file: str | Path, lines: Sequence[tuple[str, str]]) -> Thumbnail:
+        name = shown_path(os.path.relpath(file, folder))
+        return Thumbnail(load_photo(file, str(file)), [*lines, (name, "soft")])
+
+    doubtful = [
+        thumbnail(
+            files[each.index],
+            [
+                (f"✗ {each.label}, {100 * each.probability:.1f} %", "wrong"),
+                (f"{each.other}, {100 * each.other_probability:.0f} %?", "right"),
+            ],
+        )
+        for each in check.doubtful[:MOST_ON_PAGE]
+    ]
+    repeated = [
+        thumbnail(file, [(f"group {number}", "")])
+        for number, group in enumerate(alike[:MOST_ON_PAGE], 1)
+        for file in group.split(" = ")
+    ]
+    shelves = [
+        Shelf(
+            f"{len(check.doubtful)} labels in doubt",
+            "The worst first. Each photo was judged as if the model had not learnt it.",
+            doubtful,
+        )
+    ]
+    if repeated:
+        shelves.append(
+            Shelf(
+                f"{len(alike)} groups look the same",
+                "Photos of a group follow one another.",
+                repeated,
+            )
+        )
+    about = f"{check.judged:,} photos in {shown_path(folder)} were judged."
+    return sheet_page("Labels to look at", about, shelves)
