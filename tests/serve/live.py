@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import uvicorn
 from PIL import Image
 
@@ -21,10 +22,16 @@ from tests.serve.common import BLUE, RED, photo
 
 
 def images(colour: tuple[int, int, int], count: int, seed: int = 0) -> list[Image.Image]:
-    return [Image.open(io.BytesIO(photo(colour, seed + i))) for i in range(count)]
+    """Photos of different shades, so that none of the class is far from all that were learnt."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for i in range(count):
+        red, green, blue = (int(c) for c in np.clip(colour + rng.integers(-40, 41, 3), 0, 255))
+        found.append(Image.open(io.BytesIO(photo((red, green, blue), seed + i))))
+    return found
 
 
-def make_model(folder: Path, method: str = "aligned") -> None:
+def make_model(folder: Path, method: str = "strata") -> None:
     """A classifier on timm's smallest ViT, random weights, that knows red and blue."""
     classifier = ContinualClassifier(
         "test_vit",

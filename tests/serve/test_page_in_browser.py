@@ -125,7 +125,6 @@ def test_predict_teach_a_new_class_and_predict_again(
         page.until("summary", "knows 2 classes from 12 photos in 1 batch")
         page.give("ask-files", files / "red0.png")
         page.until("verdict", "red")
-        assert page.text("prompt") == "Answered with what batch 1 taught it."
         page.give("ask-files", files / "green0.png")
         page.until("ranking", "%")
         assert page.text("verdict") != "green"
@@ -137,7 +136,6 @@ def test_predict_teach_a_new_class_and_predict_again(
         page.until("teach-note", "Learnt green from 7 photos.")
         page.until("summary", "knows 3 classes from 19 photos in 2 batches")
         page.until("verdict", "green")  # the photo that is shown is asked about anew
-        assert page.text("prompt") == "Answered with what batch 2 taught it."
         page.give("ask-files", files / "blue0.png", files / "green0.png")
         page.until("verdict", "blue")
         page.find("strip").find_elements(By.TAG_NAME, "button")[1].click()
