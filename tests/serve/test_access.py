@@ -64,6 +64,9 @@ def test_a_read_only_service_predicts_and_no_more(serve: Serve) -> None:
     assert labels(ask(client, photo(RED))) == ["red"]
     error(teach(client, "green", photo(GREEN)), 403, "read_only")
     error(client.post("/v1/undo"), 403, "read_only")
+    error(client.post("/v1/forget", json={"label": "red"}), 403, "read_only")
+    error(client.post("/v1/merge", json={"label": "red", "into": "blue"}), 403, "read_only")
+    error(client.post("/v1/rename", json={"label": "red", "new": "rose"}), 403, "read_only")
     error(send_zip(client, zipped({"red/a.png": photo(RED)}), "/v1/evaluate"), 403, "needs_token")
     model = client.get("/v1/model").json()
     assert (model["learning"], model["evaluating"]) == (False, False)

@@ -13,7 +13,6 @@ from cprompt.serve import job_queue
 from cprompt.serve.errors import RequestError
 from cprompt.serve.job import Job
 from cprompt.serve.job_queue import JobQueue
-from cprompt.serve.uploads import Upload
 from tests.serve.common import (
     GREEN,
     GREY,
@@ -32,6 +31,10 @@ from tests.serve.common import (
 )
 from tests.serve.conftest import Serve
 from tests.serve.fake import FakeClassifier
+
+
+def nothing(job: Job) -> None:
+    return None
 
 
 def hold_a_job(client: TestClient) -> str:
@@ -173,18 +176,14 @@ def test_only_the_last_finished_jobs_are_remembered(
     uploads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_queue, "KEPT", 2)
-    queue = JobQueue(1)
+    queue = JobQueue(1, nothing)
     queue.start()
-
-    def work(job: Job) -> None:
-        return None
-
     ids = []
     for _ in range(5):
         while True:
             try:
                 with queue.slot() as slot:
-                    ids.append(queue.add(slot, "undo", Upload([], []), work).id)
+                    ids.append(queue.add(slot, "undo").id)
                 break
             except RequestError:
                 continue
@@ -194,7 +193,7 @@ def test_only_the_last_finished_jobs_are_remembered(
 
 
 def test_a_slot_that_is_left_without_a_job_is_free_again(uploads: Path) -> None:
-    queue = JobQueue(1)
+    queue = JobQueue(1, nothing)
     queue.start()
 
     def refuse() -> None:

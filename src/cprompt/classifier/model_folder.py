@@ -103,6 +103,15 @@ def read_about(folder: str | Path) -> dict[str, Any]:
     return _parse(path, _bytes(path))
 
 
+def previous_id(folder: str | Path) -> str | None:
+    """The id of the version that `undo` would go back to; None if there is none to be read."""
+    try:
+        before = _previous(Path(folder), read_about(folder))
+    except ModelError:
+        return None
+    return None if before is None else str(before["model"])
+
+
 def read(folder: str | Path) -> Stored:
     """Read the model and check format, version, sizes and hashes."""
     path = Path(folder, FILE)

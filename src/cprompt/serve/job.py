@@ -14,7 +14,7 @@ from torch import Tensor
 from cprompt.serve.uploads import Upload
 from cprompt.training.observers import Observer
 
-Kind = Literal["learn", "evaluate", "undo"]
+Kind = Literal["learn", "evaluate", "undo", "rename", "forget", "merge"]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
@@ -38,6 +38,7 @@ class Job:
     kind: Kind
     upload: Upload
     folder: Path | None
+    arguments: dict[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     photos: dict[str, int] = field(init=False)
     created: str = field(default_factory=lambda: now())

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,15 +31,18 @@ class JobQueue:
     def __init__(
         self,
         max_jobs: int,
+        work: Callable[[Job], dict[str, Any] | None],
         *,
         private: Collection[str] = (),
         on_end: Callable[[Job], None] = lambda job: None,
     ) -> None:
         """At most `max_jobs` jobs wait or run at a time; `on_end` is called with each that ended.
 
+        `work` does a job, may take its time, and returns a result that is plain JSON.
         `private` are folders that no error may mention to a client.
         """
         self._max_jobs = max_jobs
+        self._work = work
         self._private = private
         self._on_end = on_end
         self._lock = threading.Lock()
@@ -73,16 +76,22 @@ class JobQueue:
             if not slot.filled:
                 self._free(slot.folder)
 
-    def add(self, slot: Slot, kind: Kind, upload: Upload, work: Callable[[Job], Any]) -> Job:
-        """Queue `work`, which may take its time and returns a result that is plain JSON."""
-        job = Job(kind, upload, slot.folder)
+    def add(
+        self,
+        slot: Slot,
+        kind: Kind,
+        upload: Upload | None = None,
+        arguments: Mapping[str, str] | None = None,
+    ) -> Job:
+        """Queue a job with the photos and the words that its kind needs."""
+        job = Job(kind, upload or Upload([], []), slot.folder, dict(arguments or {}))
         with self._lock:
             self._jobs[job.id] = job
             finished = [j.id for j in self._jobs.values() if j.finished]
             for old in finished[: max(len(finished) - KEPT, 0)]:
                 del self._jobs[old]
         slot.filled = True
-        self._thread.submit(self._run, job, work)
+        self._thread.submit(self._run, job)
         return job
 
     def get(self, id: str) -> Job:
@@ -131,7 +140,7 @@ class JobQueue:
         if self._workspace is not None:
             self._workspace.close()
 
-    def _run(self, job: Job, work: Callable[[Job], Any]) -> None:
+    def _run(self, job: Job) -> None:
         with self._lock:
             if job.state != "queued":
                 return
@@ -140,7 +149,7 @@ class JobQueue:
         state: State = "failed"
         try:
             job.show("starting")
-            job.result = work(job)
+            job.result = self._work(job)
             state = "done"
         except StoppedError:
             state = "cancelled"

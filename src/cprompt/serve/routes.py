@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse
@@ -16,11 +15,20 @@ from cprompt.serve.docs_page import docs_page
 from cprompt.serve.errors import RequestError, busy
 from cprompt.serve.job import Job, Kind
 from cprompt.serve.metrics import MEDIA_TYPE as METRICS_MEDIA_TYPE
+from cprompt.serve.names import clean_label
 from cprompt.serve.page import main_page
 from cprompt.serve.predicting import answer_images, to_schema
-from cprompt.serve.schemas import Health, JobInfo, ModelInfo, Predictions, job_info
+from cprompt.serve.schemas import (
+    Forget,
+    Health,
+    JobInfo,
+    Merge,
+    ModelInfo,
+    Predictions,
+    Rename,
+    job_info,
+)
 from cprompt.serve.service import TOP, Service
-from cprompt.serve.uploads import Upload
 from cprompt.serve.zips import ClassFolder
 
 WhichFolder = Annotated[
@@ -61,6 +69,7 @@ def guarded_routes(service: Service, access: Access) -> APIRouter:
     router = APIRouter(dependencies=[Depends(access.authorize)], responses=openapi.errors(401, 403))
     _add_prediction_routes(router, service)
     _add_learning_routes(router, service, access)
+    _add_change_routes(router, service, access)
     _add_job_routes(router, service)
     _add_model_routes(router, service, access)
     return router
@@ -98,7 +107,6 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
 
     async def start(
         kind: Kind,
-        work: Callable[[Job], dict[str, Any]],
         request: Request,
         response: Response,
         class_folder: ClassFolder | None,
@@ -108,11 +116,7 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
             upload = await bodies.store_photos(
                 request, slot.make_folder(), limits, Deadline(seconds), class_folder
             )
-            return accepted(service.jobs.add(slot, kind, upload, work), response)
-
-    def accepted(job: Job, response: Response) -> JobInfo:
-        response.headers["Location"] = f"/v1/jobs/{job.id}"
-        return job_info(job)
+            return _accepted(service.jobs.add(slot, kind, upload), response)
 
     @router.post(
         "/v1/learn",
@@ -126,7 +130,7 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
     ) -> JobInfo:
         """Learn photos as one batch, in the background. Predictions go on and then switch."""
         access.require_learning()
-        return await start("learn", service.learn, request, response, class_folder)
+        return await start("learn", request, response, class_folder)
 
     @router.post(
         "/v1/evaluate",
@@ -140,14 +144,43 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
     ) -> JobInfo:
         """Measure accuracy, overall and per class, on photos whose classes are known."""
         access.require_evaluating()
-        return await start("evaluate", service.evaluate, request, response, class_folder)
+        return await start("evaluate", request, response, class_folder)
 
-    @router.post("/v1/undo", tags=["learn"], status_code=202, responses=openapi.errors(503))
-    async def undo(response: Response) -> JobInfo:
-        """Go back to before the last batch."""
+
+def _add_change_routes(router: APIRouter, service: Service, access: Access) -> None:
+    limits = service.config.limits
+    refusals = openapi.errors(400, 413, 422, 503)
+
+    def start(response: Response, kind: Kind, **arguments: str) -> JobInfo:
         access.require_learning()
         with service.jobs.slot() as slot:
-            return accepted(service.jobs.add(slot, "undo", Upload([], []), service.undo), response)
+            return _accepted(service.jobs.add(slot, kind, arguments=arguments), response)
+
+    @router.post("/v1/rename", tags=["change"], status_code=202, responses=refusals)
+    async def rename(change: Rename, response: Response) -> JobInfo:
+        """Call a class by another name, which no class has."""
+        new = clean_label(change.new, limits)
+        return start(response, "rename", label=change.label, new=new)
+
+    @router.post("/v1/forget", tags=["change"], status_code=202, responses=refusals)
+    async def forget(change: Forget, response: Response) -> JobInfo:
+        """Remove a class; the others stay as they are."""
+        return start(response, "forget", label=change.label)
+
+    @router.post("/v1/merge", tags=["change"], status_code=202, responses=refusals)
+    async def merge(change: Merge, response: Response) -> JobInfo:
+        """Make two classes one, as if all their photos had been learnt under one name."""
+        return start(response, "merge", label=change.label, into=change.into)
+
+    @router.post("/v1/undo", tags=["change"], status_code=202, responses=openapi.errors(503))
+    async def undo(response: Response) -> JobInfo:
+        """Go back to before the last change; possible once."""
+        return start(response, "undo")
+
+
+def _accepted(job: Job, response: Response) -> JobInfo:
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return job_info(job)
 
 
 def _add_job_routes(router: APIRouter, service: Service) -> None:

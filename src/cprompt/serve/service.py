@@ -53,7 +53,9 @@ class Service:
             seconds=limits.pass_seconds,
             on_pass=self.metrics.passed,
         )
-        self.jobs = JobQueue(limits.max_jobs, private=self.private, on_end=self.metrics.job_ended)
+        self.jobs = JobQueue(
+            limits.max_jobs, self._work, private=self.private, on_end=self.metrics.job_ended
+        )
         self.decoded = Budget(limits.max_decoded)
         self.decoders = ThreadPoolExecutor(limits.decoders, thread_name_prefix="cprompt-decode")
         watch = self.metrics.watch
@@ -94,6 +96,7 @@ class Service:
         history = classifier.history_
         return {
             "model": classifier.model_id,
+            "before": model_folder.previous_id(self.folder),
             "classes": [
                 {
                     "label": name,
@@ -123,26 +126,42 @@ class Service:
 
     # --- jobs, in the jobs' thread --------------------------------------------------------------
 
-    def learn(self, job: Job) -> dict[str, Any]:
-        """Learn the job's photos as one batch, save, and serve the result."""
+    def _work(self, job: Job) -> dict[str, Any]:
         torch.set_num_threads(_half(self._threads))
+        if job.kind == "evaluate":
+            return self._evaluate(job)
+        if job.kind == "undo":
+            return self._undo()
+        return self._change(job)
+
+    def _change(self, job: Job) -> dict[str, Any]:
+        """Change a copy of the model as the job says, save it, and serve it."""
         with model_folder.writing(self.folder):
             classifier = self._load(self.folder)
-            classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
+            if job.kind == "learn":
+                classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
+            elif job.kind == "rename":
+                classifier.rename(job.arguments["label"], job.arguments["new"])
+            elif job.kind == "forget":
+                classifier.forget(job.arguments["label"])
+            elif job.kind == "merge":
+                classifier.merge_classes(job.arguments["label"], job.arguments["into"])
             job.show("saving")
             classifier.save(self.folder)
             self.current = classifier
-        return {"model": classifier.model_id, "batch": asdict(classifier.history_[-1])}
+        result: dict[str, Any] = {"model": classifier.model_id}
+        if job.kind == "learn":
+            result["batch"] = asdict(classifier.history_[-1])
+        return result
 
-    def evaluate(self, job: Job) -> dict[str, Any]:
+    def _evaluate(self, job: Job) -> dict[str, Any]:
         """Measure the model's accuracy on the job's photos."""
-        torch.set_num_threads(_half(self._threads))
         classifier = self._load(self.folder)
         evaluation = classifier.evaluate(_pairs(job), observer=JobObserver(job, "evaluating"))
         return {"model": classifier.model_id, **evaluation.to_dict()}
 
-    def undo(self, job: Job) -> dict[str, Any]:
-        """Go back to before the last batch."""
+    def _undo(self) -> dict[str, Any]:
+        """Go back to before the last change."""
         with model_folder.writing(self.folder):
             model_folder.undo(self.folder)
             self.current = self._load(self.folder)
