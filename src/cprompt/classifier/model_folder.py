@@ -41,6 +41,10 @@ RESTORE = "restore the folder from a copy, or go back with `cprompt undo`"
 _UNCHANGED = "the model did not change"
 
 
+class LockedError(ModelError):
+    """Another process, or another thread of this one, is changing the model."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """The content of a model folder."""
@@ -52,7 +56,7 @@ class Stored:
 
 @contextmanager
 def writing(folder: str | Path) -> Iterator[None]:
-    """Lock the model in `folder` for changes; a ModelError at once if it is locked already.
+    """Lock the model in `folder` for changes; a LockedError at once if it is locked already.
 
     To learn and then write, take the lock before reading. Otherwise a batch that another process
     learns in between would be lost. The same thread can take the lock again inside. The folder is
@@ -67,7 +71,7 @@ def writing(folder: str | Path) -> Iterator[None]:
         lock = FileLock(path / LOCK, timeout=0, is_singleton=True)
         lock.acquire()
     except Timeout:
-        raise ModelError(
+        raise LockedError(
             "another process is changing the model",
             file=folder,
             hint="wait until it is done, or work on a copy",

@@ -16,7 +16,8 @@ from cprompt.serve.config import ServeConfig
 from cprompt.serve.error_handlers import add_error_handlers
 from cprompt.serve.guard import Guard
 from cprompt.serve.routes import add_open_routes, guarded_routes
-from cprompt.serve.service import Load, Service
+from cprompt.serve.served_model import Load
+from cprompt.serve.service import Service
 
 
 def create_app(

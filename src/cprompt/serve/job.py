@@ -39,6 +39,8 @@ class Job:
     upload: Upload
     folder: Path | None
     arguments: dict[str, str] = field(default_factory=dict)
+    expects: str | None = None
+    """The version of the model that it is meant for; None: whatever is there."""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     photos: dict[str, int] = field(init=False)
     created: str = field(default_factory=lambda: now())

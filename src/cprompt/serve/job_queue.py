@@ -82,9 +82,11 @@ class JobQueue:
         kind: Kind,
         upload: Upload | None = None,
         arguments: Mapping[str, str] | None = None,
+        expects: str | None = None,
     ) -> Job:
-        """Queue a job with the photos and the words that its kind needs."""
-        job = Job(kind, upload or Upload([], []), slot.folder, dict(arguments or {}))
+        """Queue a job with the photos and the words that its kind needs; see `Job.expects`."""
+        words = dict(arguments or {})
+        job = Job(kind, upload or Upload([], []), slot.folder, words, expects)
         with self._lock:
             self._jobs[job.id] = job
             finished = [j.id for j in self._jobs.values() if j.finished]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from cprompt.serve import bodies, openapi
@@ -38,6 +38,24 @@ WhichFolder = Annotated[
         "one folder"
     ),
 ]
+
+
+async def named_version(
+    model: Annotated[
+        str | None,
+        Query(description="the version that this is meant for; 409 if the model is another"),
+    ] = None,
+    if_match: Annotated[
+        str | None, Header(description="the same, as the ETag of GET /v1/model")
+    ] = None,
+) -> str | None:
+    """The version of the model that a request is meant for; None if it names none."""
+    if model is not None or if_match is None or if_match.strip() == "*":
+        return model
+    return if_match.strip().removeprefix("W/").strip('"')
+
+
+Expects = Annotated[str | None, Depends(named_version)]
 
 
 def add_open_routes(app: FastAPI, service: Service) -> None:
@@ -103,20 +121,22 @@ def _add_prediction_routes(router: APIRouter, service: Service) -> None:
 
 def _add_learning_routes(router: APIRouter, service: Service, access: Access) -> None:
     limits = service.config.limits
-    refusals = openapi.errors(400, 413, 415, 422, 503, 507)
+    refusals = openapi.errors(400, 409, 413, 415, 422, 503, 507)
 
     async def start(
         kind: Kind,
         request: Request,
         response: Response,
         class_folder: ClassFolder | None,
+        expects: str | None = None,
     ) -> JobInfo:
         seconds = limits.upload_seconds
+        service.model.check_version(expects)
         with service.jobs.slot() as slot, time_limit(seconds):
             upload = await bodies.store_photos(
                 request, slot.make_folder(), limits, Deadline(seconds), class_folder
             )
-            return _accepted(service.jobs.add(slot, kind, upload), response)
+            return _accepted(service.jobs.add(slot, kind, upload, expects=expects), response)
 
     @router.post(
         "/v1/learn",
@@ -126,11 +146,14 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
         responses=refusals,
     )
     async def learn(
-        request: Request, response: Response, class_folder: WhichFolder = None
+        request: Request,
+        response: Response,
+        expects: Expects,
+        class_folder: WhichFolder = None,
     ) -> JobInfo:
         """Learn photos as one batch, in the background. Predictions go on and then switch."""
         access.require_learning()
-        return await start("learn", request, response, class_folder)
+        return await start("learn", request, response, class_folder, expects)
 
     @router.post(
         "/v1/evaluate",
@@ -149,33 +172,38 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
 
 def _add_change_routes(router: APIRouter, service: Service, access: Access) -> None:
     limits = service.config.limits
-    refusals = openapi.errors(400, 413, 422, 503)
+    refusals = openapi.errors(400, 409, 413, 422, 503)
 
-    def start(response: Response, kind: Kind, **arguments: str) -> JobInfo:
+    def start(response: Response, kind: Kind, expects: str | None, **arguments: str) -> JobInfo:
         access.require_learning()
+        service.model.check_version(expects)
         with service.jobs.slot() as slot:
-            return _accepted(service.jobs.add(slot, kind, arguments=arguments), response)
+            return _accepted(
+                service.jobs.add(slot, kind, arguments=arguments, expects=expects), response
+            )
 
     @router.post("/v1/rename", tags=["change"], status_code=202, responses=refusals)
-    async def rename(change: Rename, response: Response) -> JobInfo:
+    async def rename(change: Rename, response: Response, expects: Expects) -> JobInfo:
         """Call a class by another name, which no class has."""
         new = clean_label(change.new, limits)
-        return start(response, "rename", label=change.label, new=new)
+        return start(response, "rename", expects, label=change.label, new=new)
 
     @router.post("/v1/forget", tags=["change"], status_code=202, responses=refusals)
-    async def forget(change: Forget, response: Response) -> JobInfo:
+    async def forget(change: Forget, response: Response, expects: Expects) -> JobInfo:
         """Remove a class; the others stay as they are."""
-        return start(response, "forget", label=change.label)
+        return start(response, "forget", expects, label=change.label)
 
     @router.post("/v1/merge", tags=["change"], status_code=202, responses=refusals)
-    async def merge(change: Merge, response: Response) -> JobInfo:
+    async def merge(change: Merge, response: Response, expects: Expects) -> JobInfo:
         """Make two classes one, as if all their photos had been learnt under one name."""
-        return start(response, "merge", label=change.label, into=change.into)
+        return start(response, "merge", expects, label=change.label, into=change.into)
 
-    @router.post("/v1/undo", tags=["change"], status_code=202, responses=openapi.errors(503))
-    async def undo(response: Response) -> JobInfo:
+    @router.post(
+        "/v1/undo", tags=["change"], status_code=202, responses=openapi.errors(409, 422, 503)
+    )
+    async def undo(response: Response, expects: Expects) -> JobInfo:
         """Go back to before the last change; possible once."""
-        return start(response, "undo")
+        return start(response, "undo", expects)
 
 
 def _accepted(job: Job, response: Response) -> JobInfo:
@@ -204,8 +232,9 @@ def _add_job_routes(router: APIRouter, service: Service) -> None:
 
 def _add_model_routes(router: APIRouter, service: Service, access: Access) -> None:
     @router.get("/v1/model", tags=["model"])
-    async def show_model() -> ModelInfo:
+    async def show_model(response: Response) -> ModelInfo:
         """What the model knows, when it learnt it, and what this service allows."""
+        response.headers["ETag"] = f'"{service.current.model_id}"'
         return ModelInfo(
             **service.describe(),
             learning=access.may_learn,

@@ -22,29 +22,28 @@ from cprompt.serve.job import Job, JobObserver
 from cprompt.serve.job_queue import JobQueue
 from cprompt.serve.metrics import Metrics
 from cprompt.serve.prediction_queue import Answered, PredictionQueue
+from cprompt.serve.served_model import Load, ServedModel
 
 TOP = 100
 """Largest number of classes in a ranking."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Load = Callable[[Path], ContinualClassifier]
 
 
 class Service:
     """Predictions by one version of the model while jobs make the next.
 
     A job works on its own copy, loaded from the folder. Once the copy is saved it replaces
-    `current`, so predictions never wait for a job and never see half of one.
+    `model.current`, so predictions never wait for a job and never see half of one.
     """
 
     def __init__(self, folder: Path, config: ServeConfig, load: Load) -> None:
         self.folder = folder.absolute()
+        self.model = ServedModel(self.folder, load)
         self.config = config
         self.metrics = Metrics()
-        self._load = load
         self._threads = torch.get_num_threads()
-        self.current = load(self.folder)
         limits = config.limits
         self.predictions: PredictionQueue[Image.Image, Explanation] = PredictionQueue(
             self._begin_pass,
@@ -67,18 +66,25 @@ class Service:
     def start(self) -> None:
         """Begin to answer; call it on the event loop."""
         self.jobs.start()
+        self.model.start()
         self.predictions.start()
 
     async def close(self) -> None:
         """Stop everything; a job that is being saved is finished first."""
         await self.predictions.close()
         self.decoders.shutdown(wait=True, cancel_futures=True)
+        self.model.close()
         self.jobs.close()
 
     async def in_decoder(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` in one of the decoding threads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.decoders, partial(work, *args, **kwargs))
+
+    @property
+    def current(self) -> ContinualClassifier:
+        """The version that answers."""
+        return self.model.current
 
     @property
     def private(self) -> tuple[str, ...]:
@@ -131,13 +137,13 @@ class Service:
         if job.kind == "evaluate":
             return self._evaluate(job)
         if job.kind == "undo":
-            return self._undo()
+            return self._undo(job)
         return self._change(job)
 
     def _change(self, job: Job) -> dict[str, Any]:
         """Change a copy of the model as the job says, save it, and serve it."""
-        with model_folder.writing(self.folder):
-            classifier = self._load(self.folder)
+        with self.model.changing(job):
+            classifier = self.model.load()
             if job.kind == "learn":
                 classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
             elif job.kind == "rename":
@@ -148,7 +154,7 @@ class Service:
                 classifier.merge_classes(job.arguments["label"], job.arguments["into"])
             job.show("saving")
             classifier.save(self.folder)
-            self.current = classifier
+            self.model.answer_with(classifier)
         result: dict[str, Any] = {"model": classifier.model_id}
         if job.kind == "learn":
             result["batch"] = asdict(classifier.history_[-1])
@@ -156,16 +162,17 @@ class Service:
 
     def _evaluate(self, job: Job) -> dict[str, Any]:
         """Measure the model's accuracy on the job's photos."""
-        classifier = self._load(self.folder)
+        classifier = self.model.load()
         evaluation = classifier.evaluate(_pairs(job), observer=JobObserver(job, "evaluating"))
         return {"model": classifier.model_id, **evaluation.to_dict()}
 
-    def _undo(self) -> dict[str, Any]:
+    def _undo(self, job: Job) -> dict[str, Any]:
         """Go back to before the last change."""
-        with model_folder.writing(self.folder):
+        with self.model.changing(job):
             model_folder.undo(self.folder)
-            self.current = self._load(self.folder)
-        return {"model": self.current.model_id}
+            classifier = self.model.load()
+            self.model.answer_with(classifier)
+        return {"model": classifier.model_id}
 
 
 def _half(threads: int) -> int:
