@@ -117,7 +117,5 @@ def files_below(folder: Path) -> list[str]:
 
 
 def photos_below(uploads: Path) -> list[str]:
-    """What is left of uploads: files except the service's lock."""
-    return [
-        name for name in files_below(uploads) if (uploads / name).is_file() and ".lock" not in name
-    ]
+    """What is left of uploads."""
+    return [name for name in files_below(uploads) if (uploads / name).is_file()]

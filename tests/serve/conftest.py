@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,12 +21,9 @@ Serve = Callable[..., TestClient]
 
 
 @pytest.fixture
-def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of the tests' services: empty but for what they keep there."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+def uploads(tmp_path: Path) -> Path:
+    """Where the tests' services keep uploads."""
+    return tmp_path / "model.service" / "uploads"
 
 
 @pytest.fixture
@@ -100,5 +96,4 @@ def hardy(serve: Serve, uploads: Path) -> Iterator[TestClient]:
     assert labels(ask(client, photo(RED), photo(BLUE))) == ["red", "blue"]
     assert client.get("/v1/model").json() == before
     assert client.get("/v1/jobs").json() == []
-    (folder,) = uploads.iterdir()
-    assert files_below(folder) == [".lock"]
+    assert files_below(uploads) == []

@@ -88,7 +88,7 @@ class FakeClassifier:
     ) -> FakeClassifier:
         observer = observer or Observer()
         self._replaces.add(self.model_id)
-        known = list(self.colours)
+        known, before = list(self.colours), self.model_id
         found: dict[str, list[np.ndarray]] = {}
         for done, (photo, label) in enumerate(source):
             found.setdefault(label, []).append(_mean(photo))
@@ -99,7 +99,7 @@ class FakeClassifier:
             observer.stepped(0, ("loss",), torch.zeros(1))
         for label, colours in found.items():
             self.colours[label] = np.mean(colours, axis=0).tolist()
-        self.history_.append(learnt_batch(len(self.history_) + 1, found, known))
+        self.history_.append(learnt_batch(len(self.history_) + 1, found, known, before))
         return self
 
     def rename(self, name: str, new: str) -> FakeClassifier:
@@ -181,7 +181,9 @@ class FakeEvaluation:
         }
 
 
-def learnt_batch(number: int, photos: dict[str, list[Any]], known: list[str]) -> LearntBatch:
+def learnt_batch(
+    number: int, photos: dict[str, list[Any]], known: list[str], before: str
+) -> LearntBatch:
     return LearntBatch(
         number=number,
         when="2024-05-06T07:08:09+00:00",
@@ -194,7 +196,7 @@ def learnt_batch(number: int, photos: dict[str, list[Any]], known: list[str]) ->
         threshold=FakeClassifier.threshold_,
         seconds=0.1,
         steps=STEPS,
-        before="",
+        before=before,
     )
 
 

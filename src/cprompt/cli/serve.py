@@ -35,6 +35,9 @@ def serve(
         help="Another name that browsers may reach the service by, such as a proxy's; may be "
         "given several times.",
     ),
+    state: Path | None = typer.Option(
+        None, help="Folder for jobs, uploads and the log of changes; default: MODEL.service."
+    ),
     settings: list[str] = SETTINGS,
     plugins: list[str] = PLUGINS,
 ) -> None:
@@ -68,7 +71,13 @@ def serve(
 
     config = from_mapping(
         ServeConfig,
-        {"host": host, "read_only": read_only, "allow_hosts": allow_host, "limits": limits},
+        {
+            "host": host,
+            "read_only": read_only,
+            "allow_hosts": allow_host,
+            "state": "" if state is None else str(state),
+            "limits": limits,
+        },
         "serve",
     )
     load = partial(ContinualClassifier.load, device=device, precision=precision, weights=weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 from cprompt.settings import check, setting
 
@@ -53,12 +54,22 @@ class ServeConfig:
     allow_hosts: tuple[str, ...] = setting(
         (), "further host names by which browsers may reach the service"
     )
+    state: str = setting(
+        "", "folder for jobs, uploads and the log of changes; empty: beside the model"
+    )
     limits: Limits = field(default_factory=Limits)
 
     @property
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the service."""
         return is_loopback(self.host)
+
+    def state_folder(self, model: Path) -> Path:
+        """Where jobs, uploads and the log of changes of the model in `model` are kept."""
+        whole = model.resolve()
+        return (
+            Path(self.state).absolute() if self.state else whole.with_name(f"{whole.name}.service")
+        )
 
     def check_token(self, token: str | None) -> None:
         """Raise a ConfigError for a weak token, or if strangers on the network could teach."""

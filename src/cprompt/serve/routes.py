@@ -131,7 +131,7 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
         expects: str | None = None,
     ) -> JobInfo:
         seconds = limits.upload_seconds
-        service.model.check_version(expects)
+        service.model.refuse_stale(expects)
         with service.jobs.slot() as slot, time_limit(seconds):
             upload = await bodies.store_photos(
                 request, slot.make_folder(), limits, Deadline(seconds), class_folder
@@ -176,7 +176,7 @@ def _add_change_routes(router: APIRouter, service: Service, access: Access) -> N
 
     def start(response: Response, kind: Kind, expects: str | None, **arguments: str) -> JobInfo:
         access.require_learning()
-        service.model.check_version(expects)
+        service.model.refuse_stale(expects)
         with service.jobs.slot() as slot:
             return _accepted(
                 service.jobs.add(slot, kind, arguments=arguments, expects=expects), response

@@ -64,6 +64,7 @@ class JobInfo(BaseModel):
     state: State
     created: str
     started: str | None
+    starts: int = Field(description="how often it was begun: again if the service was killed")
     finished: str | None
     photos: dict[str, int] = Field(description="photos per class")
     arguments: dict[str, str] = Field(description="rename, forget, merge: the classes meant")
@@ -83,6 +84,7 @@ def job_info(job: Job) -> JobInfo:
         state=job.state,
         created=job.created,
         started=job.started,
+        starts=job.starts,
         finished=job.finished,
         photos=job.photos,
         arguments=job.arguments,

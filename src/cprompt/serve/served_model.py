@@ -85,16 +85,16 @@ class ServedModel:
                 return
             self._seen = state
 
-    def check_version(self, named: str | None) -> None:
+    def refuse_stale(self, named: str | None) -> None:
         """Refuse a request with 409 if it names another version than the present one."""
         try:
-            self._check(named)
+            self.check(named)
         except StaleError as error:
             raise RequestError(409, "stale", error.message) from error
 
     @contextmanager
     def changing(self, job: Job) -> Iterator[None]:
-        """Hold the folder's lock, waiting for whoever has it, and check the version named."""
+        """Hold the folder's lock, waiting for whoever has it."""
         with ExitStack() as stack:
             while True:
                 try:
@@ -103,14 +103,14 @@ class ServedModel:
                 except model_folder.LockedError:
                     job.show("waiting for another program")
                     job.stop.wait(_WAIT_SECONDS)
-            self._check(job.expects)
             self._changing = True
             try:
                 yield
             finally:
                 self._changing = False
 
-    def _check(self, named: str | None) -> None:
+    def check(self, named: str | None) -> None:
+        """Raise a StaleError if `named` is not the version in the folder."""
         if named is None:
             return
         present = model_folder.read_about(self.folder)["model"]

@@ -18,11 +18,13 @@ from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.classifier.explanation import Explanation
 from cprompt.serve.budget import Budget
 from cprompt.serve.config import ServeConfig
-from cprompt.serve.job import Job, JobObserver
+from cprompt.serve.job import Job, JobObserver, StoppedError
 from cprompt.serve.job_queue import JobQueue
 from cprompt.serve.metrics import Metrics
 from cprompt.serve.prediction_queue import Answered, PredictionQueue
+from cprompt.serve.promises import done_already
 from cprompt.serve.served_model import Load, ServedModel
+from cprompt.serve.workspace import Workspace
 
 TOP = 100
 """Largest number of classes in a ranking."""
@@ -53,7 +55,11 @@ class Service:
             on_pass=self.metrics.passed,
         )
         self.jobs = JobQueue(
-            limits.max_jobs, self._work, private=self.private, on_end=self.metrics.job_ended
+            Workspace(config.state_folder(self.folder), or_temporary=config.read_only),
+            limits.max_jobs,
+            self._work,
+            private=self.private,
+            on_end=self.metrics.job_ended,
         )
         self.decoded = Budget(limits.max_decoded)
         self.decoders = ThreadPoolExecutor(limits.decoders, thread_name_prefix="cprompt-decode")
@@ -136,28 +142,33 @@ class Service:
         torch.set_num_threads(_half(self._threads))
         if job.kind == "evaluate":
             return self._evaluate(job)
-        if job.kind == "undo":
-            return self._undo(job)
-        return self._change(job)
+        with self.model.changing(job):
+            result = done_already(job, self.folder)
+            if result is not None:
+                return result
+            if job.cancelled:
+                raise StoppedError
+            self.model.check(job.expects)
+            return self._undo(job) if job.kind == "undo" else self._change(job)
 
     def _change(self, job: Job) -> dict[str, Any]:
         """Change a copy of the model as the job says, save it, and serve it."""
-        with self.model.changing(job):
-            classifier = self.model.load()
-            if job.kind == "learn":
-                classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
-            elif job.kind == "rename":
-                classifier.rename(job.arguments["label"], job.arguments["new"])
-            elif job.kind == "forget":
-                classifier.forget(job.arguments["label"])
-            elif job.kind == "merge":
-                classifier.merge_classes(job.arguments["label"], job.arguments["into"])
-            job.show("saving")
-            classifier.save(self.folder)
-            self.model.answer_with(classifier)
+        classifier = self.model.load()
+        replaces = classifier.model_id
+        if job.kind == "learn":
+            classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
+        elif job.kind == "rename":
+            classifier.rename(job.arguments["label"], job.arguments["new"])
+        elif job.kind == "forget":
+            classifier.forget(job.arguments["label"])
+        elif job.kind == "merge":
+            classifier.merge_classes(job.arguments["label"], job.arguments["into"])
         result: dict[str, Any] = {"model": classifier.model_id}
         if job.kind == "learn":
             result["batch"] = asdict(classifier.history_[-1])
+        self._promise(job, replaces, result)
+        classifier.save(self.folder)
+        self.model.answer_with(classifier)
         return result
 
     def _evaluate(self, job: Job) -> dict[str, Any]:
@@ -168,11 +179,19 @@ class Service:
 
     def _undo(self, job: Job) -> dict[str, Any]:
         """Go back to before the last change."""
-        with self.model.changing(job):
-            model_folder.undo(self.folder)
-            classifier = self.model.load()
-            self.model.answer_with(classifier)
+        before = model_folder.previous_id(self.folder)
+        if before is not None:
+            self._promise(job, model_folder.read_about(self.folder)["model"], {"model": before})
+        model_folder.undo(self.folder)
+        classifier = self.model.load()
+        self.model.answer_with(classifier)
         return {"model": classifier.model_id}
+
+    def _promise(self, job: Job, replaces: str, result: dict[str, Any]) -> None:
+        """Note what saving will make of the model, so that it is not done twice after a kill."""
+        job.show("saving")
+        job.promise = {"replaces": replaces, "result": result}
+        self.jobs.record(job)
 
 
 def _half(threads: int) -> int:
