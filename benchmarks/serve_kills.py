@@ -1,4 +1,4 @@
-"""`cprompt serve` killed with SIGKILL again and again while it learns: is a job lost, or done twice?
+"""`cprompt serve` killed again and again while it learns: is a job lost, or done twice?
 
     python -m benchmarks.serve_kills
     python -m benchmarks.serve_kills --kills 20 --seconds 120

@@ -224,12 +224,11 @@ def test_a_job_that_was_not_saved_is_done_again(
     reached = threading.Event()
 
     def killed(self: FakeClassifier, path: Path) -> None:
-        reached.set()
         raise MemoryError
 
     with monkeypatch.context() as patch:
         patch.setattr(FakeClassifier, "save", killed)
-        patch.setattr(JobQueue, "_end", lambda queue, job, state: None)
+        patch.setattr(JobQueue, "_end", lambda queue, job, state: reached.set())
         id = teach(client, "grey", photo(GREY)).json()["id"]
         assert reached.wait(10)
         as_if_killed(client)

@@ -195,8 +195,8 @@ class JobQueue:
         state: State = "failed"
         try:
             self.record(job)
-            self._check(job)
             job.show("starting")
+            self._check(job)
             job.result = self._work(job)
             state = "done"
         except StoppedError:
