@@ -109,6 +109,7 @@ def measure(
         "jobs": len(seen.accepted),
         "jobs_done": sum(job["state"] == "done" for job in seen.ended.values()),
         "jobs_lost": len(seen.lost),
+        "errors": [job["error"] for job in seen.ended.values() if job["error"]],
         "jobs_begun_again": sum(job["starts"] > 1 for job in seen.ended.values()),
         "wrong_classes": len(wrong),
         "photos_left": sum(path.is_file() for path in uploads.rglob("*")),
