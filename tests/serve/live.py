@@ -18,6 +18,7 @@ from PIL import Image
 from cprompt import ContinualClassifier
 from cprompt.serve.app import create_app
 from cprompt.serve.config import ServeConfig
+from cprompt.serve.http_server import server_config
 from tests.serve.common import BLUE, RED, photo
 
 
@@ -52,7 +53,7 @@ def running(model: Path, **options: Any) -> Iterator[str]:
     settings = ServeConfig(**options.pop("settings", {}))
     app = create_app(model, settings=settings, **options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+        server = uvicorn.Server(server_config(app, settings.limits))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

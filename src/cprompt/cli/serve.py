@@ -60,6 +60,7 @@ def serve(
         import uvicorn
 
         from cprompt.serve.app import create_app
+        from cprompt.serve.http_server import server_config
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the service needs {error.name}", hint="run `pip install 'cprompt[serve]'`"
@@ -90,17 +91,7 @@ def serve(
             f"API: {url}/docs; token: {'needed' if token else 'none'}; "
             f"learning: {'off' if read_only else 'on'}; stop with Ctrl-C",
         )
-        server = uvicorn.Server(
-            uvicorn.Config(
-                service,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                ws="none",
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=10,
-            )
-        )
+        server = uvicorn.Server(server_config(service, config.limits))
         _allow_many_files()
         server.run(sockets=[listening])
 

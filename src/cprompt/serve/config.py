@@ -31,7 +31,9 @@ class Limits:
     request_seconds: float = setting(
         30.0, "seconds for a prediction, from the first byte to the answer"
     )
+    header_seconds: float = setting(10.0, "seconds for receiving a request's headers")
     upload_seconds: float = setting(300.0, "seconds for receiving and checking an upload")
+    max_connections: int = setting(256, "open connections per client address; further ones get 503")
     max_waiting: int = setting(256, "prediction requests under way; further ones get 503")
     max_pass: int = setting(32, "images answered in one pass of the model")
     pass_seconds: float = setting(0.005, "longest wait, in seconds, for more images to join a pass")
