@@ -34,6 +34,7 @@ from cprompt.device import pick_device
 PER_CLASS = 4
 FINISH_SECONDS = 300.0
 FIRST = ["known-a", "known-b"]
+LONGEST = 6.0  # seconds that a service lives; longer than a job takes, or none would ever end
 MOST_DRAWN = 20  # classes; after that, the same photos are learnt under other names
 
 
@@ -87,7 +88,7 @@ def measure(
         try:
             look(url, seen)
             teach(url, name, lessons[done % len(lessons)], seen)
-            time.sleep(rng.uniform(0, 1.5))
+            time.sleep(rng.uniform(0, LONGEST))
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()

@@ -76,6 +76,11 @@ def test_the_command_serves_until_it_is_interrupted(
     [
         (["--host", "0.0.0.0"], "learning needs a token"),
         (["--host", "0.0.0.0", "--token", "short"], "at least 16"),
+        (
+            ["--token", ""],
+            "the token must have at least 16 printable ASCII characters, but it is empty",
+        ),
+        (["--ask-token", "0123456789abcdef"], "nobody could teach"),
         (["--limits.max_pixel", "5"], "no setting 'max_pixel'; did you mean 'max_pixels'?"),
         (["--limits.max_pixels", "many"], "'many' is not a whole number"),
         (["--limits.max_pixels", "0"], "must be at least 1"),

@@ -314,5 +314,9 @@ def test_nothing_is_wider_than_the_window(
             page.until("verdict", "red")
             browser.find_element(By.CSS_SELECTOR, "[aria-label='Edit red']").click()
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+            browser.get(f"{url}/docs")
+            too_wide = """return [...document.querySelectorAll("body *")].filter(
+                (e) => e.getBoundingClientRect().right > innerWidth).length"""
+            assert browser.execute_script(too_wide) == 0
         finally:
             browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,32 @@ def test_an_image_can_be_the_whole_body(client: TestClient) -> None:
     jpeg = encoded(image(RED), "JPEG")
     answer = client.post("/v1/predict", content=jpeg, headers={"Content-Type": "image/jpeg"})
     assert labels(answer) == ["red"]
+
+
+def test_images_can_be_base64_in_json(client: TestClient) -> None:
+    plain = [base64.b64encode(photo(colour)).decode() for colour in (RED, BLUE)]
+    answer = client.post(
+        "/v1/predict", json={"images": [plain[0], f"data:image/png;base64,{plain[1]}"]}
+    )
+    assert labels(answer) == ["red", "blue"]
+    assert [p["file"] for p in answer.json()["predictions"]] == ["image 1", "image 2"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "bad_json"),
+        (b"[]", 422, "no_images"),
+        (b'{"images": []}', 422, "no_images"),
+        (b'{"images": ["?"]}', 422, "not_base64"),
+        (b'{"images": [7]}', 422, "not_base64"),
+        (b'{"images": ["AAAA"]}', 422, "not_an_image"),
+        (b'{"images": ["", "", "", ""]}', 413, "too_many_files"),
+    ],
+)
+def test_bad_json_is_refused(hardy: TestClient, body: bytes, status: int, code: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    error(hardy.post("/v1/predict", content=body, headers=headers), status, code)
 
 
 def test_an_answer_is_the_classifiers_own(client: TestClient, model: Path) -> None:

@@ -78,7 +78,8 @@ class ServeConfig:
         if token is not None:
             check(
                 len(token) >= MIN_TOKEN and token.isascii() and token.isprintable(),
-                f"the token must have at least {MIN_TOKEN} printable ASCII characters; "
+                f"the token must have at least {MIN_TOKEN} printable ASCII characters, but it "
+                f"{'is empty' if not token else f'has {len(token)}'}; "
                 'make one with `python -c "import secrets; print(secrets.token_urlsafe())"`',
             )
             check(" " not in token, "the token must not contain spaces")

@@ -105,10 +105,11 @@ class JobQueue:
         upload: Upload | None = None,
         arguments: Mapping[str, str] | None = None,
         expects: str | None = None,
+        role: str = "anyone",
     ) -> Job:
         """Queue a job with the photos and the words that its kind needs; see `Job.expects`."""
         words = dict(arguments or {})
-        job = Job(kind, upload or Upload([], []), slot.folder, words, expects)
+        job = Job(kind, upload or Upload([], []), slot.folder, words, expects, role)
         self.record(job)
         self._disk.drop_old(KEPT)
         with self._lock:
@@ -244,18 +245,21 @@ class JobQueue:
         return RequestError(422, code, message, file=file).detail()
 
     def _end(self, job: Job, state: State) -> None:
-        """Put the end on the disk first, then remove the photos."""
+        """Put the end on the disk first, then remove the photos.
+
+        Before both, tell who wants to know: a kill now makes them hear of it again, never not.
+        """
         folder, job.folder = job.folder, None
         job.progress = Progress(state)
         job.upload = Upload([], job.upload.skipped)
         ended = replace(job, state=state, finished=now())
         ended.photos = job.photos
+        self._on_end(ended)
         try:
             self.record(ended)
         except (RequestError, sqlite3.Error):
             _log.exception("the end of job %s cannot be written down", job.id)
         self._free(folder)
-        self._on_end(ended)
         job.state, job.finished = ended.state, ended.finished
 
     def _free(self, folder: Path | None) -> None:

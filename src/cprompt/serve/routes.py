@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 from fastapi.responses import HTMLResponse
 
 from cprompt.serve import bodies, openapi
-from cprompt.serve.access import Access
+from cprompt.serve.access import Access, role_of
 from cprompt.serve.deadlines import Deadline, time_limit
 from cprompt.serve.docs_page import docs_page
 from cprompt.serve.errors import RequestError, busy
@@ -88,7 +88,7 @@ def guarded_routes(service: Service, access: Access) -> APIRouter:
     _add_prediction_routes(router, service)
     _add_learning_routes(router, service, access)
     _add_change_routes(router, service, access)
-    _add_job_routes(router, service)
+    _add_job_routes(router, service, access)
     _add_model_routes(router, service, access)
     return router
 
@@ -136,7 +136,10 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
             upload = await bodies.store_photos(
                 request, slot.make_folder(), limits, Deadline(seconds), class_folder
             )
-            return _accepted(service.jobs.add(slot, kind, upload, expects=expects), response)
+            return _accepted(
+                service.jobs.add(slot, kind, upload, expects=expects, role=role_of(request)),
+                response,
+            )
 
     @router.post(
         "/v1/learn",
@@ -152,7 +155,7 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
         class_folder: WhichFolder = None,
     ) -> JobInfo:
         """Learn photos as one batch, in the background. Predictions go on and then switch."""
-        access.require_learning()
+        access.require_learning(request)
         return await start("learn", request, response, class_folder, expects)
 
     @router.post(
@@ -166,7 +169,7 @@ def _add_learning_routes(router: APIRouter, service: Service, access: Access) ->
         request: Request, response: Response, class_folder: WhichFolder = None
     ) -> JobInfo:
         """Measure accuracy, overall and per class, on photos whose classes are known."""
-        access.require_evaluating()
+        access.require_evaluating(request)
         return await start("evaluate", request, response, class_folder)
 
 
@@ -174,36 +177,47 @@ def _add_change_routes(router: APIRouter, service: Service, access: Access) -> N
     limits = service.config.limits
     refusals = openapi.errors(400, 409, 413, 422, 503)
 
-    def start(response: Response, kind: Kind, expects: str | None, **arguments: str) -> JobInfo:
-        access.require_learning()
+    def start(
+        request: Request, response: Response, kind: Kind, expects: str | None, **arguments: str
+    ) -> JobInfo:
+        access.require_learning(request)
         service.model.refuse_stale(expects)
         with service.jobs.slot() as slot:
             return _accepted(
-                service.jobs.add(slot, kind, arguments=arguments, expects=expects), response
+                service.jobs.add(
+                    slot, kind, arguments=arguments, expects=expects, role=role_of(request)
+                ),
+                response,
             )
 
     @router.post("/v1/rename", tags=["change"], status_code=202, responses=refusals)
-    async def rename(change: Rename, response: Response, expects: Expects) -> JobInfo:
+    async def rename(
+        change: Rename, request: Request, response: Response, expects: Expects
+    ) -> JobInfo:
         """Call a class by another name, which no class has."""
         new = clean_label(change.new, limits)
-        return start(response, "rename", expects, label=change.label, new=new)
+        return start(request, response, "rename", expects, label=change.label, new=new)
 
     @router.post("/v1/forget", tags=["change"], status_code=202, responses=refusals)
-    async def forget(change: Forget, response: Response, expects: Expects) -> JobInfo:
+    async def forget(
+        change: Forget, request: Request, response: Response, expects: Expects
+    ) -> JobInfo:
         """Remove a class; the others stay as they are."""
-        return start(response, "forget", expects, label=change.label)
+        return start(request, response, "forget", expects, label=change.label)
 
     @router.post("/v1/merge", tags=["change"], status_code=202, responses=refusals)
-    async def merge(change: Merge, response: Response, expects: Expects) -> JobInfo:
+    async def merge(
+        change: Merge, request: Request, response: Response, expects: Expects
+    ) -> JobInfo:
         """Make two classes one, as if all their photos had been learnt under one name."""
-        return start(response, "merge", expects, label=change.label, into=change.into)
+        return start(request, response, "merge", expects, label=change.label, into=change.into)
 
     @router.post(
         "/v1/undo", tags=["change"], status_code=202, responses=openapi.errors(409, 422, 503)
     )
-    async def undo(response: Response, expects: Expects) -> JobInfo:
+    async def undo(request: Request, response: Response, expects: Expects) -> JobInfo:
         """Go back to before the last change; possible once."""
-        return start(response, "undo", expects)
+        return start(request, response, "undo", expects)
 
 
 def _accepted(job: Job, response: Response) -> JobInfo:
@@ -211,7 +225,7 @@ def _accepted(job: Job, response: Response) -> JobInfo:
     return job_info(job)
 
 
-def _add_job_routes(router: APIRouter, service: Service) -> None:
+def _add_job_routes(router: APIRouter, service: Service, access: Access) -> None:
     @router.get("/v1/jobs", tags=["jobs"])
     async def list_jobs() -> list[JobInfo]:
         """All jobs under way and the last ones that ended, oldest first."""
@@ -225,20 +239,21 @@ def _add_job_routes(router: APIRouter, service: Service) -> None:
     @router.delete(
         "/v1/jobs/{id}", tags=["jobs"], status_code=202, responses=openapi.errors(404, 409)
     )
-    async def cancel_job(id: str) -> JobInfo:
+    async def cancel_job(id: str, request: Request) -> JobInfo:
         """End a queued job, or stop a running one before its next step."""
+        access.require_teacher(request)
         return job_info(service.jobs.cancel(id))
 
 
 def _add_model_routes(router: APIRouter, service: Service, access: Access) -> None:
     @router.get("/v1/model", tags=["model"])
-    async def show_model(response: Response) -> ModelInfo:
+    async def show_model(request: Request, response: Response) -> ModelInfo:
         """What the model knows, when it learnt it, and what this service allows."""
         response.headers["ETag"] = f'"{service.current.model_id}"'
         return ModelInfo(
             **service.describe(),
-            learning=access.may_learn,
-            evaluating=access.may_evaluate,
+            learning=access.may_learn(request),
+            evaluating=access.may_evaluate(request),
             limits=asdict(service.config.limits),
         )
 

@@ -16,6 +16,7 @@ from PIL import Image
 from cprompt.classifier import model_folder
 from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.classifier.explanation import Explanation
+from cprompt.serve.audit import note_change
 from cprompt.serve.budget import Budget
 from cprompt.serve.config import ServeConfig
 from cprompt.serve.job import Job, JobObserver, StoppedError
@@ -54,12 +55,14 @@ class Service:
             seconds=limits.pass_seconds,
             on_pass=self.metrics.passed,
         )
+        state = config.state_folder(self.folder)
+        self._workspace = Workspace(state, or_temporary=config.read_only)
         self.jobs = JobQueue(
-            Workspace(config.state_folder(self.folder), or_temporary=config.read_only),
+            self._workspace,
             limits.max_jobs,
             self._work,
             private=self.private,
-            on_end=self.metrics.job_ended,
+            on_end=self._job_ended,
         )
         self.decoded = Budget(limits.max_decoded)
         self.decoders = ThreadPoolExecutor(limits.decoders, thread_name_prefix="cprompt-decode")
@@ -135,6 +138,10 @@ class Service:
             return Answered(classifier.model_id, classifier.explain(images, top=TOP))
 
         return answer
+
+    def _job_ended(self, job: Job) -> None:
+        note_change(self._workspace.folder, job)
+        self.metrics.job_ended(job)
 
     # --- jobs, in the jobs' thread --------------------------------------------------------------
 
