@@ -40,8 +40,9 @@ class Tokens:
 
     def check(self, config: ServeConfig) -> None:
         """Raise a ConfigError for weak tokens, or if nobody or everybody could teach."""
-        for token in [t for t in (self.ask, self.teach) if t is not None] or [None]:
-            config.check_token(token)
+        for token in (self.ask, self.teach):
+            if token is not None or not self.given:
+                config.check_token(token)
         check(
             not self.given or self.teach is not None or config.read_only,
             "with a token for asking only, nobody could teach: give --teach-token too, or "

@@ -225,7 +225,8 @@ class JobQueue:
         if job.starts > MOST_STARTS:
             message = f"the service was stopped {MOST_STARTS} times in the middle of this job"
             raise RequestError(500, "killed", message)
-        if any(not photo.path.is_file() for photo in job.upload.photos):
+        # Once it was about to be saved, it may not need them any more.
+        if job.promise is None and not all(p.path.is_file() for p in job.upload.photos):
             raise RequestError(
                 500, "uploads_lost", "the photos of this job are gone; send them again"
             )
