@@ -145,7 +145,7 @@ def right_answers(classifier: ContinualClassifier, photos: Sequence[Path]) -> li
     answers = []
     for found in classifier.explain(list(photos)):
         best = {n for n, p in found.ranking if found.probability - p < TOLERANCE}
-        margin = found.probability - classifier.threshold_
+        margin = found.familiarity - classifier.threshold_
         labels = (best if margin > -TOLERANCE else set()) | (
             {UNKNOWN} if margin < TOLERANCE else set()
         )

@@ -21,6 +21,9 @@ EVERYTHING = [
     ("POST", "/v1/learn"),
     ("POST", "/v1/evaluate"),
     ("POST", "/v1/undo"),
+    ("POST", "/v1/rename"),
+    ("POST", "/v1/forget"),
+    ("POST", "/v1/merge"),
     ("GET", "/v1/jobs"),
     ("GET", "/v1/jobs/1"),
     ("DELETE", "/v1/jobs/1"),
@@ -114,7 +117,5 @@ def files_below(folder: Path) -> list[str]:
 
 
 def photos_below(uploads: Path) -> list[str]:
-    """What is left of uploads: files except the service's lock."""
-    return [
-        name for name in files_below(uploads) if (uploads / name).is_file() and ".lock" not in name
-    ]
+    """What is left of uploads."""
+    return [name for name in files_below(uploads) if (uploads / name).is_file()]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from cprompt.serve.app import create_app
 from cprompt.serve.config import Limits, ServeConfig
+from cprompt.serve.sparing_log import LOGGERS, Sparing
 from tests.serve.common import BLUE, RED, ask, files_below, image, labels, photo
 from tests.serve.fake import FakeClassifier
 from tests.serve.live import make_model
@@ -21,13 +22,19 @@ from tests.serve.live import make_model
 Serve = Callable[..., TestClient]
 
 
+@pytest.fixture(autouse=True)
+def fresh_log() -> Iterator[None]:
+    """A line that one test has logged is logged again in the next."""
+    yield
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.filters = [each for each in logger.filters if not isinstance(each, Sparing)]
+
+
 @pytest.fixture
-def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of the tests' services: empty but for what they keep there."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+def uploads(tmp_path: Path) -> Path:
+    """Where the tests' services keep uploads."""
+    return tmp_path / "model.service" / "uploads"
 
 
 @pytest.fixture
@@ -60,10 +67,20 @@ def serve(model: Path, uploads: Path) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(
-            *, token: str | None = None, limits: dict[str, Any] | None = None, **settings: Any
+            *,
+            token: str | None = None,
+            tokens: dict[str, str] | None = None,
+            limits: dict[str, Any] | None = None,
+            **settings: Any,
         ) -> TestClient:
             config = ServeConfig(**settings, limits=Limits(**(limits or {})))
-            app = create_app(model, token=token, settings=config, load=FakeClassifier.load)
+            app = create_app(
+                model,
+                token=token,
+                **(tokens or {}),
+                settings=config,
+                load=FakeClassifier.load,  # type: ignore[arg-type]
+            )
             client = TestClient(
                 app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
             )
@@ -100,5 +117,4 @@ def hardy(serve: Serve, uploads: Path) -> Iterator[TestClient]:
     assert labels(ask(client, photo(RED), photo(BLUE))) == ["red", "blue"]
     assert client.get("/v1/model").json() == before
     assert client.get("/v1/jobs").json() == []
-    (folder,) = uploads.iterdir()
-    assert files_below(folder) == [".lock"]
+    assert files_below(uploads) == []

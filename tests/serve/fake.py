@@ -20,7 +20,7 @@ from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.state import LearntBatch
 from cprompt.data.image_files import read_image
 from cprompt.data.pipeline import views
-from cprompt.errors import DataError
+from cprompt.errors import DataError, ModelError
 from cprompt.training.observers import Observer
 
 STEPS = 20
@@ -47,7 +47,7 @@ class Gate:
 
 
 class FakeClassifier:
-    """Knows the mean colour of each class; `unknown` below a probability of 0.6."""
+    """Knows the mean colour of each class; `unknown` below a familiarity of 0.6."""
 
     answering = Gate()
     learning = Gate()
@@ -88,7 +88,7 @@ class FakeClassifier:
     ) -> FakeClassifier:
         observer = observer or Observer()
         self._replaces.add(self.model_id)
-        known = list(self.colours)
+        known, before = list(self.colours), self.model_id
         found: dict[str, list[np.ndarray]] = {}
         for done, (photo, label) in enumerate(source):
             found.setdefault(label, []).append(_mean(photo))
@@ -99,7 +99,30 @@ class FakeClassifier:
             observer.stepped(0, ("loss",), torch.zeros(1))
         for label, colours in found.items():
             self.colours[label] = np.mean(colours, axis=0).tolist()
-        self.history_.append(learnt_batch(len(self.history_) + 1, found, known))
+        self.history_.append(learnt_batch(len(self.history_) + 1, found, known, before))
+        return self
+
+    def rename(self, name: str, new: str) -> FakeClassifier:
+        self._know(name)
+        return self._become({new if n == name else n: c for n, c in self.colours.items()})
+
+    def forget(self, name: str) -> FakeClassifier:
+        self._know(name)
+        return self._become({n: c for n, c in self.colours.items() if n != name})
+
+    def merge_classes(self, name: str, into: str) -> FakeClassifier:
+        self._know(name, into)
+        mean = np.mean([self.colours[name], self.colours[into]], axis=0).tolist()
+        return self.forget(name)._become({**self.colours, into: mean})
+
+    def _know(self, *names: str) -> None:
+        for name in names:
+            if name not in self.colours:
+                raise ModelError(f"the model has no class {name!r}")
+
+    def _become(self, colours: dict[str, list[float]]) -> FakeClassifier:
+        self._replaces.add(self.model_id)
+        self.colours = colours
         return self
 
     def explain(self, images: Sequence[Image.Image], top: int = 5) -> list[Explanation]:
@@ -121,15 +144,17 @@ class FakeClassifier:
         total = sum(weights.values()) + math.exp(-60 / self.temperature_)  # far from all: none
         ranking = sorted(((n, w / total) for n, w in weights.items()), key=lambda nw: -nw[1])
         best, probability = ranking[0]
-        known = probability >= self.threshold_
+        familiarity = math.exp(-distances[best] / 100)
+        known = familiarity >= self.threshold_
         return Explanation(
             label=best if known else "unknown",
             probability=probability,
             known=known,
             ranking=ranking[:top],
-            prompt=1 + next(i for i, b in enumerate(self.history_) if best in b.photos),
+            prompt=next((b.number for b in self.history_ if best in b.photos), None),
             nearest_keys=[(n, 1 - distances[n] / 500) for n, _ in ranking[:top]],
             score=-distances[best],
+            familiarity=familiarity,
         )
 
 
@@ -156,7 +181,9 @@ class FakeEvaluation:
         }
 
 
-def learnt_batch(number: int, photos: dict[str, list[Any]], known: list[str]) -> LearntBatch:
+def learnt_batch(
+    number: int, photos: dict[str, list[Any]], known: list[str], before: str
+) -> LearntBatch:
     return LearntBatch(
         number=number,
         when="2024-05-06T07:08:09+00:00",
@@ -169,7 +196,7 @@ def learnt_batch(number: int, photos: dict[str, list[Any]], known: list[str]) ->
         threshold=FakeClassifier.threshold_,
         seconds=0.1,
         steps=STEPS,
-        before="",
+        before=before,
     )
 
 

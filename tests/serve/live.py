@@ -11,17 +11,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import uvicorn
 from PIL import Image
 
 from cprompt import ContinualClassifier
 from cprompt.serve.app import create_app
 from cprompt.serve.config import ServeConfig
+from cprompt.serve.http_server import server_config
 from tests.serve.common import BLUE, RED, photo
 
 
 def images(colour: tuple[int, int, int], count: int, seed: int = 0) -> list[Image.Image]:
-    return [Image.open(io.BytesIO(photo(colour, seed + i))) for i in range(count)]
+    """Photos of different shades, so that none of the class is far from all that were learnt."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for i in range(count):
+        red, green, blue = (int(c) for c in np.clip(colour + rng.integers(-40, 41, 3), 0, 255))
+        found.append(Image.open(io.BytesIO(photo((red, green, blue), seed + i))))
+    return found
 
 
 def make_model(folder: Path, method: str = "strata") -> None:
@@ -45,7 +53,7 @@ def running(model: Path, **options: Any) -> Iterator[str]:
     settings = ServeConfig(**options.pop("settings", {}))
     app = create_app(model, settings=settings, **options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+        server = uvicorn.Server(server_config(app, settings.limits))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from cprompt.serve.docs_page import docs_page, kind_of
+from cprompt.serve.docs_page import EXAMPLES, docs_page, kind_of
 
 
 def test_the_api_page_names_every_operation(client: TestClient) -> None:
     page = client.get("/docs").text
     paths = client.get("/openapi.json").json()["paths"]
-    assert len(paths) == 10
+    assert len(paths) > 10
     for path, methods in paths.items():
         for method in methods:
             assert f"{method.upper()} {path}</h2>" in page
+            assert methods[method]["operationId"] in EXAMPLES
 
 
 def test_everything_in_a_description_is_escaped() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from cprompt.serve import job_queue
 from cprompt.serve.errors import RequestError
 from cprompt.serve.job import Job
 from cprompt.serve.job_queue import JobQueue
-from cprompt.serve.uploads import Upload
+from cprompt.serve.workspace import Workspace
 from tests.serve.common import (
     GREEN,
     GREY,
@@ -32,6 +35,10 @@ from tests.serve.common import (
 )
 from tests.serve.conftest import Serve
 from tests.serve.fake import FakeClassifier
+
+
+def nothing(job: Job) -> None:
+    return None
 
 
 def hold_a_job(client: TestClient) -> str:
@@ -143,58 +150,167 @@ def test_uploads_are_private_and_gone_when_the_job_is_done(
     client: TestClient, uploads: Path
 ) -> None:
     id = hold_a_job(client)
-    (folder,) = uploads.iterdir()
-    assert folder.stat().st_mode & 0o077 == 0
+    assert uploads.stat().st_mode & 0o077 == 0
+    assert uploads.parent.stat().st_mode & 0o077 == 0
     assert len(photos_below(uploads)) == 1
     FakeClassifier.learning.open()
     ended(client, id)
     assert photos_below(uploads) == []
     error(teach(client, "green", b"no image"), 422, "not_an_image")
-    assert photos_below(uploads) == []
-    assert files_below(folder) == [".lock"]
-
-
-def test_stopping_the_service_ends_jobs_and_removes_everything(
-    serve: Serve, model: Path, uploads: Path
-) -> None:
-    before = model_folder.read_about(model)
-    client = serve()
-    hold_a_job(client)
-    teach(client, "grey", photo(GREY))
-    assert len(photos_below(uploads)) == 2
-    FakeClassifier.learning.open()
-    client.__exit__(None, None, None)
     assert files_below(uploads) == []
-    history = model_folder.read_about(model)["history"]
-    assert len(history) <= len(before["history"]) + 1  # it may have just been saved
+
+
+def test_what_a_stopped_service_leaves_the_next_one_finishes_under_the_same_ids(
+    serve: Serve, uploads: Path
+) -> None:
+    client = serve()
+    done = finished(client, teach(client, "red", photo(RED)))
+    first = hold_a_job(client)
+    second = teach(client, "grey", photo(GREY)).json()["id"]
+    third = client.post("/v1/rename", json={"label": "grey", "new": "silver"}).json()["id"]
+    with ThreadPoolExecutor(1) as thread:
+        stopping = thread.submit(client.__exit__, None, None, None)
+        time.sleep(0.2)
+        FakeClassifier.learning.open()
+        stopping.result(20)
+    assert len(photos_below(uploads)) == 2
+    again = serve()
+    assert again.get(f"/v1/jobs/{done['id']}").json() == done
+    for id in (first, second, third):
+        assert ended(again, id)["state"] == "done"
+    known = [each["label"] for each in again.get("/v1/model").json()["classes"]]
+    assert known == ["red", "blue", "held", "silver"]
+    assert [job["id"] for job in again.get("/v1/jobs").json()] == [done["id"], first, second, third]
+    assert files_below(uploads) == []
+
+
+def as_if_killed(client: TestClient) -> None:
+    """Nothing of the service's own is left but what is on the disk."""
+    queue = client.app.state.service.jobs  # type: ignore[attr-defined]
+    queue._workspace._lock.release()
+    queue._closing.set()
+
+
+@pytest.mark.parametrize("change", ["learn", "rename", "undo"])
+def test_a_job_that_was_saved_but_not_marked_as_done_is_not_done_twice(
+    serve: Serve, model: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    client = serve()
+    finished(client, teach(client, "green", photo(GREEN)))
+    version = client.get("/v1/model").json()["model"]
+    with monkeypatch.context() as patch:
+        reached = threading.Event()
+        patch.setattr(JobQueue, "_end", lambda queue, job, state: reached.set())
+        if change == "learn":
+            id = teach(client, "grey", photo(GREY), path=f"/v1/learn?model={version}").json()["id"]
+        elif change == "rename":
+            id = client.post("/v1/rename", json={"label": "red", "new": "rose"}).json()["id"]
+        else:
+            id = client.post("/v1/undo").json()["id"]
+        assert reached.wait(10)
+        as_if_killed(client)
+    after = model_folder.read_about(model)
+    again = serve()
+    job = ended(again, id)
+    assert (job["state"], job["error"]) == ("done", None)
+    assert job["result"]["model"] == after["model"]
+    assert model_folder.read_about(model) == after
+
+
+def test_a_job_that_was_not_saved_is_done_again(
+    serve: Serve, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve()
+    reached = threading.Event()
+
+    def killed(self: FakeClassifier, path: Path) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeClassifier, "save", killed)
+        patch.setattr(JobQueue, "_end", lambda queue, job, state: reached.set())
+        id = teach(client, "grey", photo(GREY)).json()["id"]
+        assert reached.wait(10)
+        as_if_killed(client)
+    again = serve()
+    assert ended(again, id)["state"] == "done"
+    assert [batch["new"] for batch in model_folder.read_about(model)["history"]][1:] == [["grey"]]
+
+
+def test_a_job_that_was_cancelled_before_a_kill_is_not_begun_again(
+    serve: Serve, model: Path
+) -> None:
+    client = serve()
+    before = model_folder.read_about(model)
+    id = hold_a_job(client)
+    client.delete(f"/v1/jobs/{id}")
+    as_if_killed(client)
+    again = serve()
+    FakeClassifier.learning.open()
+    assert ended(again, id)["state"] == "cancelled"
+    assert model_folder.read_about(model) == before
+
+
+def test_a_job_that_kills_its_service_each_time_is_given_up(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_queue, "MOST_STARTS", 1)
+    client = serve()
+    id = hold_a_job(client)
+    as_if_killed(client)
+    again = serve()
+    job = ended(again, id)
+    FakeClassifier.learning.open()
+    assert (job["state"], job["error"]["code"]) == ("failed", "killed")
+
+
+def test_a_job_whose_photos_are_gone_is_reported(serve: Serve, uploads: Path) -> None:
+    client = serve()
+    id = hold_a_job(client)
+    as_if_killed(client)
+    for name in photos_below(uploads):
+        (uploads / name).unlink()
+    again = serve()
+    job = ended(again, id)
+    FakeClassifier.learning.open()
+    assert (job["state"], job["error"]["code"]) == ("failed", "uploads_lost")
+
+
+def test_a_living_services_jobs_are_shown_but_left_to_it(serve: Serve) -> None:
+    first, second = serve(), serve()
+    id = hold_a_job(first)
+    assert second.get(f"/v1/jobs/{id}").json()["state"] == "running"
+    error(second.delete(f"/v1/jobs/{id}"), 409, "not_here")
+    third = serve()
+    FakeClassifier.learning.open()
+    assert ended(first, id)["state"] == "done"
+    assert third.get(f"/v1/jobs/{id}").json()["state"] == "done"
 
 
 def test_only_the_last_finished_jobs_are_remembered(
-    uploads: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_queue, "KEPT", 2)
-    queue = JobQueue(1)
+    queue = JobQueue(Workspace(tmp_path / "state"), 1, nothing)
     queue.start()
-
-    def work(job: Job) -> None:
-        return None
-
     ids = []
     for _ in range(5):
         while True:
             try:
                 with queue.slot() as slot:
-                    ids.append(queue.add(slot, "undo", Upload([], []), work).id)
+                    ids.append(queue.add(slot, "undo").id)
                 break
             except RequestError:
                 continue
     queue._thread.shutdown(wait=True)
     assert [job.id for job in queue.all()] == ids[-3:]
+    with pytest.raises(RequestError):
+        queue.get(ids[0])
     queue.close()
 
 
-def test_a_slot_that_is_left_without_a_job_is_free_again(uploads: Path) -> None:
-    queue = JobQueue(1)
+def test_a_slot_that_is_left_without_a_job_is_free_again(tmp_path: Path) -> None:
+    queue = JobQueue(Workspace(tmp_path / "state"), 1, nothing)
     queue.start()
 
     def refuse() -> None:
@@ -205,7 +321,7 @@ def test_a_slot_that_is_left_without_a_job_is_free_again(uploads: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         refuse()
     assert queue.unfinished == 0
-    assert photos_below(uploads) == []
+    assert photos_below(tmp_path / "state" / "uploads") == []
     with queue.slot():
         assert queue.unfinished == 1
     queue.close()

@@ -69,7 +69,7 @@ def test_nothing_made_from_the_description_breaks_the_service(
         except Unsatisfiable:  # nothing about this operation can be wrong
             assert mode is schemathesis.GenerationMode.NEGATIVE
     described = sum(len(methods) for methods in description.raw_schema["paths"].values())
-    assert described == 11
+    assert described > 10
     if mode is schemathesis.GenerationMode.POSITIVE:
         assert len(tried) == described
     assert tried["POST /v1/predict"] >= EXAMPLES

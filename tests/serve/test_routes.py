@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,40 @@ def test_an_image_can_be_the_whole_body(client: TestClient) -> None:
     assert labels(answer) == ["red"]
 
 
+def test_images_can_be_base64_in_json(client: TestClient) -> None:
+    plain = [base64.b64encode(photo(colour)).decode() for colour in (RED, BLUE)]
+    answer = client.post(
+        "/v1/predict", json={"images": [plain[0], f"data:image/png;base64,{plain[1]}"]}
+    )
+    assert labels(answer) == ["red", "blue"]
+    assert [p["file"] for p in answer.json()["predictions"]] == ["image 1", "image 2"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "bad_json"),
+        (b"[]", 422, "no_images"),
+        (b'{"images": []}', 422, "no_images"),
+        (b'{"images": ["?"]}', 422, "not_base64"),
+        (b'{"images": [7]}', 422, "not_base64"),
+        (b'{"images": ["AAAA"]}', 422, "not_an_image"),
+        (b'{"images": ["", "", "", ""]}', 413, "too_many_files"),
+    ],
+)
+def test_bad_json_is_refused(hardy: TestClient, body: bytes, status: int, code: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    error(hardy.post("/v1/predict", content=body, headers=headers), status, code)
+
+
 def test_an_answer_is_the_classifiers_own(client: TestClient, model: Path) -> None:
     colour = (140, 40, 100)
     expected = FakeClassifier.load(model).explain([image(colour)])[0]
     (answer,) = ask(client, encoded(image(colour)), params={"explain": True}).json()["predictions"]
     assert answer["label"] == expected.label
     assert answer["probability"] == pytest.approx(expected.probability)
+    assert answer["familiarity"] == pytest.approx(expected.familiarity)
+    assert answer["familiarity"] != pytest.approx(answer["probability"], abs=1e-3)
     assert answer["score"] == pytest.approx(expected.score)
     assert [(r["label"], r["probability"]) for r in answer["ranking"]] == expected.ranking
     assert [(k["label"], k["cosine"]) for k in answer["nearest_keys"]] == expected.nearest_keys
@@ -133,6 +162,50 @@ def test_undo_goes_back_to_before_the_last_batch_and_only_once(
     again = finished(client, client.post("/v1/undo"))
     assert (again["state"], again["error"]["code"]) == ("failed", "model")
     assert str(model) not in again["error"]["message"]
+    assert client.get("/v1/model").json() == before
+
+
+def known_classes(client: TestClient) -> list[str]:
+    return [each["label"] for each in client.get("/v1/model").json()["classes"]]
+
+
+def test_one_corrected_photo_is_learnt_at_once(client: TestClient) -> None:
+    """What the page sends for "Wrong? It is …"."""
+    assert labels(ask(client, photo(GREY))) == ["unknown"]
+    job = finished(client, teach(client, "grey", photo(GREY)))
+    assert (job["state"], job["photos"]) == ("done", {"grey": 1})
+    assert labels(ask(client, photo(GREY))) == ["grey"]
+
+
+def test_classes_are_renamed_removed_and_merged_and_each_can_be_undone(
+    client: TestClient,
+) -> None:
+    finished(client, teach(client, "green", photo(GREEN)))
+    for path, change, left in (
+        ("rename", {"label": "green", "new": "  leaf "}, ["red", "blue", "leaf"]),
+        ("forget", {"label": "blue"}, ["red", "green"]),
+        ("merge", {"label": "blue", "into": "green"}, ["red", "green"]),
+    ):
+        before = client.get("/v1/model").json()
+        job = finished(client, client.post(f"/v1/{path}", json=change))
+        assert (job["kind"], job["state"]) == (path, "done")
+        assert job["arguments"] == {name: value.strip() for name, value in change.items()}
+        after = client.get("/v1/model").json()
+        assert [each["label"] for each in after["classes"]] == left
+        assert job["result"] == {"model": after["model"]}
+        assert after["before"] == before["model"]
+        finished(client, client.post("/v1/undo"))
+        assert known_classes(client) == ["red", "blue", "green"]
+        assert client.get("/v1/model").json()["before"] is None
+
+
+def test_a_change_of_what_is_not_there_is_refused_and_changes_nothing(client: TestClient) -> None:
+    before = client.get("/v1/model").json()
+    job = finished(client, client.post("/v1/forget", json={"label": "dog"}))
+    assert job["state"] == "failed"
+    assert job["error"] == {"code": "model", "message": "the model has no class 'dog'"}
+    error(client.post("/v1/rename", json={"label": "red", "new": "unknown"}), 422, "bad_label")
+    error(client.post("/v1/rename", json={"label": "red"}), 422, "invalid")
     assert client.get("/v1/model").json() == before
 
 

@@ -12,12 +12,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from filelock import FileLock
 from PIL import Image
 from starlette.testclient import TestClient
 
 from cprompt import ContinualClassifier
-from cprompt.classifier import model_folder
 from cprompt.serve.app import create_app
 from cprompt.serve.config import Limits
 from tests.serve.common import (
@@ -61,18 +59,6 @@ def unsure_client(unsure: Path) -> Iterator[TestClient]:
     app = create_app(unsure, load=partial(ContinualClassifier.load, device="cpu"))
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         yield client
-
-
-def test_a_model_that_somebody_else_is_changing_is_left_alone(
-    client: TestClient, model: Path
-) -> None:
-    before = model_folder.read_about(model)
-    with FileLock(model / model_folder.LOCK):
-        job = finished(client, teach(client, "green", photo(GREEN)))
-    assert (job["state"], job["error"]["code"]) == ("failed", "model")
-    assert str(model) not in job["error"]["message"]
-    assert model_folder.read_about(model) == before
-    assert finished(client, teach(client, "green", photo(GREEN)))["state"] == "done"
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -126,6 +112,7 @@ def test_answers_are_the_librarys_under_concurrency_and_while_learning(real_mode
         right = expected[answer.json()["model"]][i % len(images)]
         assert (found["label"], found["prompt"]) == (right.label, right.prompt)
         assert found["probability"] == pytest.approx(right.probability, abs=1e-4)
+        assert found["familiarity"] == pytest.approx(right.familiarity, abs=1e-4)
     assert {a.json()["model"] for a in answers[-len(images) :]} == {new.model_id}
 
 

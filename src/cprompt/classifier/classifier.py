@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from cprompt.classifier import batch_checks, changes, model_folder, photo_sources
+from cprompt.classifier import batch_checks, changes, joining, model_folder, photo_sources
 from cprompt.classifier.answers import joined, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, nearest_keys
@@ -205,6 +205,15 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         if new in state.names:
             raise ModelError(f"there is a class {new!r} already", hint="choose another name")
         return self._become(changes.renamed(state, name, new))
+
+    def merge_classes(self: C, name: str, into: str) -> C:
+        """Make two classes one, as if all their photos had been learnt as `into`."""
+        state = self._state_with(name)
+        self._state_with(into)
+        if name == into:
+            raise ModelError(f"{name!r} is one class already", hint="name two classes")
+        empty = self._empty_state().method
+        return self._become(joining.joined_classes(state, empty, name, into, self.accept))
 
     def merge(self: C, other: ContinualClassifier) -> C:
         """Add all that another classifier has learnt, as one batch; no photo is needed.

@@ -39,6 +39,10 @@ DECODED_AT_ONCE = 256
 COUNTED_AT_ONCE = 64
 """Images in one pass of counting, all views included."""
 
+JUDGED = 20, 5000
+"""Fewest and most photos of a batch whose labels are judged while learning: with fewer there is
+little to compare with, and with more their features would fill the memory."""
+
 FEWEST, MOST = 5, 1000
 """Fewest held-out photos for a calibration, and the most that are used. Without a limit, cost would
 grow with the square of the number of classes."""
@@ -111,7 +115,8 @@ class _Batch:
         method.to(device)
         method.backbone.to(device)
         self.observer.task_begins(task, new, 0, 0)
-        method.remember()
+        if JUDGED[0] <= len(self.photos) <= JUDGED[1]:
+            method.remember()
         method.end_task(
             counted_photos(
                 parameters,

@@ -41,6 +41,10 @@ RESTORE = "restore the folder from a copy, or go back with `cprompt undo`"
 _UNCHANGED = "the model did not change"
 
 
+class LockedError(ModelError):
+    """Another process, or another thread of this one, is changing the model."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """The content of a model folder."""
@@ -52,7 +56,7 @@ class Stored:
 
 @contextmanager
 def writing(folder: str | Path) -> Iterator[None]:
-    """Lock the model in `folder` for changes; a ModelError at once if it is locked already.
+    """Lock the model in `folder` for changes; a LockedError at once if it is locked already.
 
     To learn and then write, take the lock before reading. Otherwise a batch that another process
     learns in between would be lost. The same thread can take the lock again inside. The folder is
@@ -67,7 +71,7 @@ def writing(folder: str | Path) -> Iterator[None]:
         lock = FileLock(path / LOCK, timeout=0, is_singleton=True)
         lock.acquire()
     except Timeout:
-        raise ModelError(
+        raise LockedError(
             "another process is changing the model",
             file=folder,
             hint="wait until it is done, or work on a copy",
@@ -101,6 +105,15 @@ def read_about(folder: str | Path) -> dict[str, Any]:
     """The content of `model.json`, checked against its own hash; no tensor is read."""
     path = Path(folder, FILE)
     return _parse(path, _bytes(path))
+
+
+def previous_id(folder: str | Path) -> str | None:
+    """The id of the version that `undo` would go back to; None if there is none to be read."""
+    try:
+        before = _previous(Path(folder), read_about(folder))
+    except ModelError:
+        return None
+    return None if before is None else str(before["model"])
 
 
 def read(folder: str | Path) -> Stored:

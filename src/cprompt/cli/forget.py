@@ -12,7 +12,7 @@ from cprompt.cli.output import say
 
 def forget(
     model: Path = MODEL,
-    name: str = typer.Argument(help="The class.", metavar="CLASS"),
+    name: str = typer.Argument(help="Name of the class."),
     photos: Path | None = typer.Option(
         None, help="Folder with all photos of the class: then nothing of it is left."
     ),

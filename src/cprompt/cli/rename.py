@@ -12,8 +12,8 @@ from cprompt.cli.output import say
 
 def rename(
     model: Path = MODEL,
-    name: str = typer.Argument(help="The class.", metavar="CLASS"),
-    new: str = typer.Argument(help="Its new name, which no class has.", metavar="NEW"),
+    name: str = typer.Argument(help="Name of the class."),
+    new: str = typer.Argument(help="Its new name, which no class has."),
     weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
 ) -> None:
     """Call a class of a model by another name; `cprompt undo` takes it back."""

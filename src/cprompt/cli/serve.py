@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,16 @@ def serve(
         help="Ask clients for this token; required for learning if other machines can reach the "
         "service.",
     ),
+    ask_token: str | None = typer.Option(
+        None,
+        envvar="CPROMPT_ASK_TOKEN",
+        help="Instead of --token: a token that may look and predict, but not teach.",
+    ),
+    teach_token: str | None = typer.Option(
+        None,
+        envvar="CPROMPT_TEACH_TOKEN",
+        help="Instead of --token: a token that may do everything.",
+    ),
     device: str = DEVICE,
     precision: str = typer.Option("fp32", help="fp32, or bf16 where it is fast."),
     weights: str | None = MOVED_WEIGHTS,
@@ -34,6 +45,9 @@ def serve(
         [],
         help="Another name that browsers may reach the service by, such as a proxy's; may be "
         "given several times.",
+    ),
+    state: Path | None = typer.Option(
+        None, help="Folder for jobs, uploads and the log of changes; default: MODEL.service."
     ),
     settings: list[str] = SETTINGS,
     plugins: list[str] = PLUGINS,
@@ -57,6 +71,7 @@ def serve(
         import uvicorn
 
         from cprompt.serve.app import create_app
+        from cprompt.serve.http_server import server_config
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the service needs {error.name}", hint="run `pip install 'cprompt[serve]'`"
@@ -68,32 +83,45 @@ def serve(
 
     config = from_mapping(
         ServeConfig,
-        {"host": host, "read_only": read_only, "allow_hosts": allow_host, "limits": limits},
+        {
+            "host": host,
+            "read_only": read_only,
+            "allow_hosts": allow_host,
+            "state": "" if state is None else str(state),
+            "limits": limits,
+        },
         "serve",
     )
     load = partial(ContinualClassifier.load, device=device, precision=precision, weights=weights)
-    service = create_app(model, token=token or None, settings=config, load=load)
+    _refuse_empty_tokens()
+    service = create_app(
+        model,
+        token=token,
+        ask_token=ask_token,
+        teach_token=teach_token,
+        settings=config,
+        load=load,
+    )
     with _listen(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         say(
             f"serving {model} at {url}",
-            f"API: {url}/docs; token: {'needed' if token else 'none'}; "
+            f"API: {url}/docs; token: {'needed' if token or ask_token or teach_token else 'none'}; "
             f"learning: {'off' if read_only else 'on'}; stop with Ctrl-C",
         )
-        server = uvicorn.Server(
-            uvicorn.Config(
-                service,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                ws="none",
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=10,
-            )
-        )
+        server = uvicorn.Server(server_config(service, config.limits))
         _allow_many_files()
         server.run(sockets=[listening])
+
+
+def _refuse_empty_tokens() -> None:
+    """An empty variable is a token that somebody forgot to set, not the wish for none."""
+    for name in ("CPROMPT_TOKEN", "CPROMPT_ASK_TOKEN", "CPROMPT_TEACH_TOKEN"):
+        if os.environ.get(name) == "":
+            raise ConfigError(
+                f"the token in {name} is empty", hint="set it, or unset the variable for no token"
+            )
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import math
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -18,7 +21,7 @@ from cprompt.serve.config import Limits
 from cprompt.serve.deadlines import Deadline
 from cprompt.serve.errors import RequestError
 from cprompt.serve.names import NAMELESS, shown_name
-from cprompt.serve.openapi import MULTIPART
+from cprompt.serve.openapi import JSON, MULTIPART
 from cprompt.serve.uploads import Upload, store_labelled
 from cprompt.serve.zips import ClassFolder, store_zip
 
@@ -40,6 +43,8 @@ async def received_images(request: Request, limits: Limits) -> AsyncIterator[lis
             if not found:
                 raise RequestError(422, "no_images", "the form has no files named `images`")
             yield found
+    elif kind == JSON:
+        yield _images_in_json(await request.body(), limits)
     elif kind.startswith("image/"):
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
             async for chunk in request.stream():
@@ -47,7 +52,11 @@ async def received_images(request: Request, limits: Limits) -> AsyncIterator[lis
             file.seek(0)
             yield [(cast(BinaryIO, file), NAMELESS)]
     else:
-        raise _wrong_type(kind, f"{MULTIPART} with files named `images`, or image/… with one")
+        raise _wrong_type(
+            kind,
+            f"{MULTIPART} with files named `images`, image/… with one, or {JSON} with `images` in "
+            "base64",
+        )
 
 
 async def store_photos(
@@ -78,6 +87,36 @@ async def store_photos(
         return await anyio.to_thread.run_sync(
             store_zip, file, name, folder, limits, deadline, class_folder
         )
+
+
+def _images_in_json(body: bytes, limits: Limits) -> list[NamedFile]:
+    """The images of {"images": [base64, …]}; each may be a data URL."""
+    try:
+        sent = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, "bad_json", "the body is not JSON") from error
+    images = sent.get("images") if isinstance(sent, dict) else None
+    if not isinstance(images, list) or not images:
+        raise RequestError(422, "no_images", 'send {"images": [BASE64, …]}')
+    if len(images) > limits.max_images:
+        raise RequestError(
+            413,
+            "too_many_files",
+            f"there are more than {limits.max_images} images; send them in parts",
+            rule=f"at most {limits.max_images} images",
+        )
+    return [_from_base64(image, f"image {at}") for at, image in enumerate(images, start=1)]
+
+
+def _from_base64(text: object, name: str) -> NamedFile:
+    try:
+        if not isinstance(text, str):
+            raise ValueError
+        data = text.partition(",")[2] if text.startswith("data:") else text
+        return io.BytesIO(base64.b64decode(data, validate=True)), name
+    except ValueError as error:
+        message = f"{name} is not a string in base64"
+        raise RequestError(422, "not_base64", message, file=name, rule="base64") from error
 
 
 class _CountingParser(MultiPartParser):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 from cprompt.settings import check, setting
 
@@ -30,7 +31,9 @@ class Limits:
     request_seconds: float = setting(
         30.0, "seconds for a prediction, from the first byte to the answer"
     )
+    header_seconds: float = setting(10.0, "seconds for receiving a request's headers")
     upload_seconds: float = setting(300.0, "seconds for receiving and checking an upload")
+    max_connections: int = setting(256, "open connections per client address; further ones get 503")
     max_waiting: int = setting(256, "prediction requests under way; further ones get 503")
     max_pass: int = setting(32, "images answered in one pass of the model")
     pass_seconds: float = setting(0.005, "longest wait, in seconds, for more images to join a pass")
@@ -53,6 +56,9 @@ class ServeConfig:
     allow_hosts: tuple[str, ...] = setting(
         (), "further host names by which browsers may reach the service"
     )
+    state: str = setting(
+        "", "folder for jobs, uploads and the log of changes; empty: beside the model"
+    )
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -60,12 +66,20 @@ class ServeConfig:
         """Whether only this machine can reach the service."""
         return is_loopback(self.host)
 
+    def state_folder(self, model: Path) -> Path:
+        """Where jobs, uploads and the log of changes of the model in `model` are kept."""
+        whole = model.resolve()
+        return (
+            Path(self.state).absolute() if self.state else whole.with_name(f"{whole.name}.service")
+        )
+
     def check_token(self, token: str | None) -> None:
         """Raise a ConfigError for a weak token, or if strangers on the network could teach."""
         if token is not None:
             check(
                 len(token) >= MIN_TOKEN and token.isascii() and token.isprintable(),
-                f"the token must have at least {MIN_TOKEN} printable ASCII characters; "
+                f"the token must have at least {MIN_TOKEN} printable ASCII characters, but it "
+                f"{'is empty' if not token else f'has {len(token)}'}; "
                 'make one with `python -c "import secrets; print(secrets.token_urlsafe())"`',
             )
             check(" " not in token, "the token must not contain spaces")

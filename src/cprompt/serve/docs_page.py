@@ -12,6 +12,27 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from cprompt.serve.page import page_headers
 
+EXAMPLES = {
+    "predict": "curl -F images=@a.jpg -F images=@b.jpg HOST/v1/predict\n"
+    "curl -H 'Content-Type: image/jpeg' --data-binary @a.jpg HOST/v1/predict\n"
+    """curl --json '{"images": ["BASE64"]}' HOST/v1/predict""",
+    "learn": "curl -F label=mug -F images=@1.jpg -F images=@2.jpg HOST/v1/learn\n"
+    "curl -F archive=@photos.zip HOST/v1/learn",
+    "evaluate": "curl -F archive=@test.zip HOST/v1/evaluate",
+    "rename": """curl --json '{"label": "mug", "new": "cup"}' HOST/v1/rename""",
+    "forget": """curl --json '{"label": "mug"}' HOST/v1/forget""",
+    "merge": """curl --json '{"label": "mug", "into": "cup"}' HOST/v1/merge""",
+    "undo": "curl -X POST HOST/v1/undo?model=VERSION",
+    "list_jobs": "curl HOST/v1/jobs",
+    "show_job": "curl HOST/v1/jobs/ID",
+    "cancel_job": "curl -X DELETE HOST/v1/jobs/ID",
+    "show_model": "curl -H 'Authorization: Bearer TOKEN' HOST/v1/model",
+    "metrics": "curl HOST/metrics",
+    "healthz": "curl HOST/healthz",
+    "readyz": "curl HOST/readyz",
+}
+"""How to make each request on a command line, by the operation's name."""
+
 
 class Parameter(NamedTuple):
     """One thing that a request sends; `where` is the query, the path or a media type."""
@@ -28,6 +49,7 @@ def docs_page(openapi: dict[str, Any]) -> HTMLResponse:
         description=" ".join(openapi["info"]["description"].split()).replace("`", ""),
         paths=openapi["paths"],
         schemas=openapi["components"]["schemas"],
+        examples=EXAMPLES,
     )
     return HTMLResponse(content, headers=page_headers(content))
 

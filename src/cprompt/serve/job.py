@@ -14,7 +14,7 @@ from torch import Tensor
 from cprompt.serve.uploads import Upload
 from cprompt.training.observers import Observer
 
-Kind = Literal["learn", "evaluate", "undo"]
+Kind = Literal["learn", "evaluate", "undo", "rename", "forget", "merge"]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
@@ -38,6 +38,11 @@ class Job:
     kind: Kind
     upload: Upload
     folder: Path | None
+    arguments: dict[str, str] = field(default_factory=dict)
+    expects: str | None = None
+    """The version of the model that it is meant for; None: whatever is there."""
+    role: str = "anyone"
+    """Whose token asked for it."""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     photos: dict[str, int] = field(init=False)
     created: str = field(default_factory=lambda: now())
@@ -47,6 +52,12 @@ class Job:
     progress: Progress = Progress("waiting")
     error: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
+    promise: dict[str, Any] | None = None
+    """Its result and the version that it replaces, noted before the model is saved."""
+    cancelled: bool = False
+    """Whether a client asked it to stop."""
+    starts: int = 0
+    """How often it was begun: more than once if its service was killed."""
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:

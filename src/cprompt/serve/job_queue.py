@@ -1,59 +1,85 @@
-"""Learning and evaluation in the background: one job at a time, nothing left behind."""
+"""Jobs in the background: one at a time, none lost when the service stops or is killed."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shutil
+import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cprompt.errors import CPromptError
 from cprompt.serve.errors import RequestError, busy, explain
 from cprompt.serve.job import Job, Kind, Progress, State, StoppedError, now
+from cprompt.serve.job_store import JobStore
 from cprompt.serve.uploads import Upload
-from cprompt.serve.workspace import Workspace
+from cprompt.serve.workspace import JOBS, Workspace
 
 KEPT = 100
 """Finished jobs that are remembered."""
+
+MOST_STARTS = 10
+"""How often a job is begun: one that kills the service each time must not do so for ever."""
 
 _NICENESS = 10
 _log = logging.getLogger(__name__)
 
 
 class JobQueue:
-    """A bounded queue of jobs, run one after the other in a single thread."""
+    """A bounded queue of jobs, run one after the other in a single thread.
+
+    A job is on the disk before its client hears of it. What a stopped or killed service leaves
+    unfinished, the next one that starts with the same workspace finishes.
+    """
 
     def __init__(
         self,
+        workspace: Workspace,
         max_jobs: int,
+        work: Callable[[Job], dict[str, Any] | None],
         *,
         private: Collection[str] = (),
         on_end: Callable[[Job], None] = lambda job: None,
     ) -> None:
         """At most `max_jobs` jobs wait or run at a time; `on_end` is called with each that ended.
 
+        `work` does a job, may take its time, and returns a result that is plain JSON.
         `private` are folders that no error may mention to a client.
         """
         self._max_jobs = max_jobs
+        self._work = work
         self._private = private
         self._on_end = on_end
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._taken = 0
         self._running: Job | None = None
-        self._workspace: Workspace | None = None
+        self._closing = threading.Event()
+        self._workspace = workspace
+        self._store: JobStore | None = None
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="cprompt-job", initializer=_yield_to_predictions
         )
 
     def start(self) -> None:
-        """Begin to take uploads."""
-        self._workspace = Workspace()
+        """Begin to take uploads, and go on with what earlier services left."""
+        work = self._workspace
+        work.open()
+        self._store = store = JobStore(work.folder / JOBS, work.upload)
+        left = store.take_over(work.service, work.lives)
+        work.sweep([job.folder.name for job in store.all() if job.folder and not job.finished])
+        for job in left:
+            with self._lock:
+                self._jobs[job.id] = job
+                self._taken += 1
+            job.state = "queued"
+            self._thread.submit(self._run, job)
 
     @contextmanager
     def slot(self) -> Iterator[Slot]:
@@ -61,7 +87,6 @@ class JobQueue:
 
         If no job is added to it, the place is free again after the block and its folder is removed.
         """
-        assert self._workspace is not None, "the job queue was not started"
         with self._lock:
             if self._taken >= self._max_jobs:
                 raise busy(f"{self._max_jobs} jobs are waiting or under way; try again later", 10)
@@ -73,30 +98,45 @@ class JobQueue:
             if not slot.filled:
                 self._free(slot.folder)
 
-    def add(self, slot: Slot, kind: Kind, upload: Upload, work: Callable[[Job], Any]) -> Job:
-        """Queue `work`, which may take its time and returns a result that is plain JSON."""
-        job = Job(kind, upload, slot.folder)
+    def add(
+        self,
+        slot: Slot,
+        kind: Kind,
+        upload: Upload | None = None,
+        arguments: Mapping[str, str] | None = None,
+        expects: str | None = None,
+        role: str = "anyone",
+    ) -> Job:
+        """Queue a job with the photos and the words that its kind needs; see `Job.expects`."""
+        words = dict(arguments or {})
+        job = Job(kind, upload or Upload([], []), slot.folder, words, expects, role)
+        self.record(job)
+        self._disk.drop_old(KEPT)
         with self._lock:
+            self._jobs = {id: each for id, each in self._jobs.items() if not each.finished}
             self._jobs[job.id] = job
-            finished = [j.id for j in self._jobs.values() if j.finished]
-            for old in finished[: max(len(finished) - KEPT, 0)]:
-                del self._jobs[old]
         slot.filled = True
-        self._thread.submit(self._run, job, work)
+        self._thread.submit(self._run, job)
         return job
 
     def get(self, id: str) -> Job:
         """The job with that id; 404 if there is none."""
         with self._lock:
             job = self._jobs.get(id)
+        job = job or self._disk.get(id)
         if job is None:
             raise RequestError(404, "no_such_job", f"there is no job {id!r}, or it ended long ago")
         return job
 
     def all(self) -> list[Job]:
-        """The jobs that are remembered, oldest first."""
+        """The jobs that are remembered, oldest first, those of other services included."""
         with self._lock:
-            return list(self._jobs.values())
+            mine = dict(self._jobs)
+        return [mine.get(job.id, job) for job in self._disk.all()]
+
+    def record(self, job: Job) -> None:
+        """Put what has become of a job on the disk."""
+        self._disk.put(job, self._workspace.service)
 
     @property
     def unfinished(self) -> int:
@@ -114,36 +154,59 @@ class JobQueue:
         with self._lock:
             if job.finished:
                 raise RequestError(409, "job_ended", f"job {id} is already {job.state}")
-            job.stop.set()
+            if id not in self._jobs:
+                raise RequestError(409, "not_here", "another service of this model has this job")
             queued = job.state == "queued"
             if queued:
                 job.state = "cancelled"
+            job.cancelled = True
         if queued:
             self._end(job, "cancelled")
+        else:
+            self.record(job)  # so that it is not begun again if the service is killed now
+            job.stop.set()
         return job
 
     def close(self) -> None:
-        """Stop the running job at its next step, drop the others, remove all uploads."""
-        for job in self.all():
-            with suppress(RequestError):
-                self.cancel(job.id)
-        self._thread.shutdown(wait=True)
-        if self._workspace is not None:
-            self._workspace.close()
-
-    def _run(self, job: Job, work: Callable[[Job], Any]) -> None:
+        """Stop the running job at its next step; it and those waiting are left for the next."""
+        if self._store is None:
+            return
+        self._closing.set()
         with self._lock:
-            if job.state != "queued":
+            for job in self._jobs.values():
+                job.stop.set()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._store.close()
+        self._workspace.close()
+
+    @property
+    def _disk(self) -> JobStore:
+        assert self._store is not None, "the job queue was not started"
+        return self._store
+
+    def _run(self, job: Job) -> None:
+        with self._lock:
+            if job.state != "queued" or self._closing.is_set():
                 return
             job.state, job.started = "running", now()
+            job.starts += 1
+            if job.cancelled and job.promise is None:
+                job.stop.set()
             self._running = job
         state: State = "failed"
         try:
+            self.record(job)
             job.show("starting")
-            job.result = work(job)
+            self._check(job)
+            job.result = self._work(job)
             state = "done"
         except StoppedError:
+            if self._closing.is_set() and not job.cancelled:
+                self._leave(job)
+                return
             state = "cancelled"
+        except RequestError as error:
+            job.error = error.detail()
         except CPromptError as error:
             job.error = self._explain(error, job)
         except MemoryError:
@@ -157,20 +220,48 @@ class JobQueue:
         self._running = None
         self._end(job, state)
 
+    def _check(self, job: Job) -> None:
+        """Whether a job that was begun before, by a service that was killed, can be begun again."""
+        if job.starts > MOST_STARTS:
+            message = f"the service was stopped {MOST_STARTS} times in the middle of this job"
+            raise RequestError(500, "killed", message)
+        # Once it was about to be saved, it may not need them any more.
+        if job.promise is None and not all(p.path.is_file() for p in job.upload.photos):
+            raise RequestError(
+                500, "uploads_lost", "the photos of this job are gone; send them again"
+            )
+
+    def _leave(self, job: Job) -> None:
+        """Leave a job that this service stops for its own sake to the next one."""
+        job.state, job.started = "queued", None
+        job.starts -= 1
+        self.record(job)
+        self._running = None
+
     def _explain(self, error: CPromptError, job: Job) -> dict[str, Any]:
         """What `Job.error` tells the client, in the fields of a refused request."""
-        assert self._workspace is not None
         private = [*self._private, str(self._workspace.folder)]
         message, file = explain(error, private=private, names=job.upload.sent_names())
         code = type(error).__name__.removesuffix("Error").lower()
         return RequestError(422, code, message, file=file).detail()
 
     def _end(self, job: Job, state: State) -> None:
-        self._free(job.folder)
+        """Put the end on the disk first, then remove the photos.
+
+        Before both, tell who wants to know: a kill now makes them hear of it again, never not.
+        """
+        folder, job.folder = job.folder, None
         job.progress = Progress(state)
         job.upload = Upload([], job.upload.skipped)
-        job.state, job.finished = state, now()
-        self._on_end(job)
+        ended = replace(job, state=state, finished=now())
+        ended.photos = job.photos
+        self._on_end(ended)
+        try:
+            self.record(ended)
+        except (RequestError, sqlite3.Error):
+            _log.exception("the end of job %s cannot be written down", job.id)
+        self._free(folder)
+        job.state, job.finished = ended.state, ended.finished
 
     def _free(self, folder: Path | None) -> None:
         if folder is not None:

@@ -17,6 +17,7 @@ is kept. Every error is JSON: `{"status": …, "error": {"code", "message", …}
 """
 
 MULTIPART = "multipart/form-data"
+JSON = "application/json"
 
 _FILE = {"type": "string", "format": "binary"}
 
@@ -34,6 +35,20 @@ IMAGES_BODY: dict[str, Any] = {
                             "minItems": 1,
                             "items": _FILE,
                             "description": "one image or many",
+                        }
+                    },
+                }
+            },
+            JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": ["images"],
+                    "properties": {
+                        "images": {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {"type": "string"},
+                            "description": "images in base64, or as data URLs",
                         }
                     },
                 }

@@ -64,6 +64,7 @@ def _prediction(name: str, answer: Explanation, top: int, explain: bool) -> Pred
         label=answer.label,
         known=answer.known,
         probability=answer.probability,
+        familiarity=answer.familiarity,
         ranking=[Ranked(label=n, probability=p) for n, p in answer.ranking[:top]],
         prompt=answer.prompt,
         nearest_keys=[Near(label=n, cosine=c) for n, c in answer.nearest_keys[:top]]

@@ -28,8 +28,11 @@ class Prediction(BaseModel):
 
     file: str = Field(description="name of the image, as it was sent")
     label: str = Field(description='the class, or "unknown"')
-    known: bool = Field(description="false if the probability is below the model's threshold")
+    known: bool = Field(description="false if the familiarity is below the model's threshold")
     probability: float = Field(description="of the most probable class, calibrated")
+    familiarity: float = Field(
+        description="0 to 1: how much the image looks like what the model has learnt"
+    )
     ranking: list[Ranked] = Field(description="the most probable classes, best first")
     prompt: int | None = Field(description="the batch, from 1, whose prompt answered")
     nearest_keys: list[Near] | None = Field(None, description="with explain=true")
@@ -61,13 +64,15 @@ class JobInfo(BaseModel):
     state: State
     created: str
     started: str | None
+    starts: int = Field(description="how often it was begun: again if the service was killed")
     finished: str | None
     photos: dict[str, int] = Field(description="photos per class")
+    arguments: dict[str, str] = Field(description="rename, forget, merge: the classes meant")
     skipped: list[str] = Field(description="files of a zip that are not images")
     progress: JobProgress
     error: dict[str, Any] | None = Field(description="why it failed; the model has not changed")
     result: dict[str, Any] | None = Field(
-        description="learn: the new version and its batch; evaluate: accuracy, per class too"
+        description="a change: the new version, of learn its batch too; evaluate: accuracy"
     )
 
 
@@ -79,8 +84,10 @@ def job_info(job: Job) -> JobInfo:
         state=job.state,
         created=job.created,
         started=job.started,
+        starts=job.starts,
         finished=job.finished,
         photos=job.photos,
+        arguments=job.arguments,
         skipped=job.upload.skipped,
         progress=JobProgress(
             phase=job.progress.phase, done=job.progress.done, total=job.progress.total
@@ -88,6 +95,29 @@ def job_info(job: Job) -> JobInfo:
         error=job.error,
         result=job.result,
     )
+
+
+_NAME = "a class of the model"
+
+
+class Rename(BaseModel):
+    """A class and its new name."""
+
+    label: str = Field(description=_NAME)
+    new: str = Field(description="its new name, which no class has")
+
+
+class Forget(BaseModel):
+    """A class to remove."""
+
+    label: str = Field(description=_NAME)
+
+
+class Merge(BaseModel):
+    """Two classes to make one."""
+
+    label: str = Field(description=_NAME)
+    into: str = Field(description="the class that it becomes a part of")
 
 
 class ClassInfo(BaseModel):
@@ -102,6 +132,7 @@ class ModelInfo(BaseModel):
     """The model that is served, and what the service allows."""
 
     model: str
+    before: str | None = Field(description="the version that undo goes back to, if there is one")
     classes: list[ClassInfo]
     history: list[dict[str, Any]] = Field(description="one entry per batch, oldest first")
     about: dict[str, Any] = Field(description="backbone, method and calibration")

@@ -16,35 +16,37 @@ from PIL import Image
 from cprompt.classifier import model_folder
 from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.classifier.explanation import Explanation
+from cprompt.serve.audit import note_change
 from cprompt.serve.budget import Budget
 from cprompt.serve.config import ServeConfig
-from cprompt.serve.job import Job, JobObserver
+from cprompt.serve.job import Job, JobObserver, StoppedError
 from cprompt.serve.job_queue import JobQueue
 from cprompt.serve.metrics import Metrics
 from cprompt.serve.prediction_queue import Answered, PredictionQueue
+from cprompt.serve.promises import done_already
+from cprompt.serve.served_model import Load, ServedModel
+from cprompt.serve.workspace import Workspace
 
 TOP = 100
 """Largest number of classes in a ranking."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Load = Callable[[Path], ContinualClassifier]
 
 
 class Service:
     """Predictions by one version of the model while jobs make the next.
 
     A job works on its own copy, loaded from the folder. Once the copy is saved it replaces
-    `current`, so predictions never wait for a job and never see half of one.
+    `model.current`, so predictions never wait for a job and never see half of one.
     """
 
     def __init__(self, folder: Path, config: ServeConfig, load: Load) -> None:
         self.folder = folder.absolute()
+        self.model = ServedModel(self.folder, load)
         self.config = config
         self.metrics = Metrics()
-        self._load = load
         self._threads = torch.get_num_threads()
-        self.current = load(self.folder)
         limits = config.limits
         self.predictions: PredictionQueue[Image.Image, Explanation] = PredictionQueue(
             self._begin_pass,
@@ -53,7 +55,15 @@ class Service:
             seconds=limits.pass_seconds,
             on_pass=self.metrics.passed,
         )
-        self.jobs = JobQueue(limits.max_jobs, private=self.private, on_end=self.metrics.job_ended)
+        state = config.state_folder(self.folder)
+        self._workspace = Workspace(state, or_temporary=config.read_only)
+        self.jobs = JobQueue(
+            self._workspace,
+            limits.max_jobs,
+            self._work,
+            private=self.private,
+            on_end=self._job_ended,
+        )
         self.decoded = Budget(limits.max_decoded)
         self.decoders = ThreadPoolExecutor(limits.decoders, thread_name_prefix="cprompt-decode")
         watch = self.metrics.watch
@@ -65,18 +75,25 @@ class Service:
     def start(self) -> None:
         """Begin to answer; call it on the event loop."""
         self.jobs.start()
+        self.model.start()
         self.predictions.start()
 
     async def close(self) -> None:
         """Stop everything; a job that is being saved is finished first."""
         await self.predictions.close()
         self.decoders.shutdown(wait=True, cancel_futures=True)
+        self.model.close()
         self.jobs.close()
 
     async def in_decoder(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` in one of the decoding threads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.decoders, partial(work, *args, **kwargs))
+
+    @property
+    def current(self) -> ContinualClassifier:
+        """The version that answers."""
+        return self.model.current
 
     @property
     def private(self) -> tuple[str, ...]:
@@ -94,6 +111,7 @@ class Service:
         history = classifier.history_
         return {
             "model": classifier.model_id,
+            "before": model_folder.previous_id(self.folder),
             "classes": [
                 {
                     "label": name,
@@ -121,32 +139,66 @@ class Service:
 
         return answer
 
+    def _job_ended(self, job: Job) -> None:
+        note_change(self._workspace.folder, job)
+        self.metrics.job_ended(job)
+
     # --- jobs, in the jobs' thread --------------------------------------------------------------
 
-    def learn(self, job: Job) -> dict[str, Any]:
-        """Learn the job's photos as one batch, save, and serve the result."""
+    def _work(self, job: Job) -> dict[str, Any]:
         torch.set_num_threads(_half(self._threads))
-        with model_folder.writing(self.folder):
-            classifier = self._load(self.folder)
-            classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
-            job.show("saving")
-            classifier.save(self.folder)
-            self.current = classifier
-        return {"model": classifier.model_id, "batch": asdict(classifier.history_[-1])}
+        if job.kind == "evaluate":
+            return self._evaluate(job)
+        with self.model.changing(job):
+            result = done_already(job, self.folder)
+            if result is not None:
+                return result
+            if job.cancelled:
+                raise StoppedError
+            self.model.check(job.expects)
+            return self._undo(job) if job.kind == "undo" else self._change(job)
 
-    def evaluate(self, job: Job) -> dict[str, Any]:
+    def _change(self, job: Job) -> dict[str, Any]:
+        """Change a copy of the model as the job says, save it, and serve it."""
+        classifier = self.model.load()
+        replaces = classifier.model_id
+        if job.kind == "learn":
+            classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
+        elif job.kind == "rename":
+            classifier.rename(job.arguments["label"], job.arguments["new"])
+        elif job.kind == "forget":
+            classifier.forget(job.arguments["label"])
+        elif job.kind == "merge":
+            classifier.merge_classes(job.arguments["label"], job.arguments["into"])
+        result: dict[str, Any] = {"model": classifier.model_id}
+        if job.kind == "learn":
+            result["batch"] = asdict(classifier.history_[-1])
+        self._promise(job, replaces, result)
+        classifier.save(self.folder)
+        self.model.answer_with(classifier)
+        return result
+
+    def _evaluate(self, job: Job) -> dict[str, Any]:
         """Measure the model's accuracy on the job's photos."""
-        torch.set_num_threads(_half(self._threads))
-        classifier = self._load(self.folder)
+        classifier = self.model.load()
         evaluation = classifier.evaluate(_pairs(job), observer=JobObserver(job, "evaluating"))
         return {"model": classifier.model_id, **evaluation.to_dict()}
 
-    def undo(self, job: Job) -> dict[str, Any]:
-        """Go back to before the last batch."""
-        with model_folder.writing(self.folder):
-            model_folder.undo(self.folder)
-            self.current = self._load(self.folder)
-        return {"model": self.current.model_id}
+    def _undo(self, job: Job) -> dict[str, Any]:
+        """Go back to before the last change."""
+        before = model_folder.previous_id(self.folder)
+        if before is not None:
+            self._promise(job, model_folder.read_about(self.folder)["model"], {"model": before})
+        model_folder.undo(self.folder)
+        classifier = self.model.load()
+        self.model.answer_with(classifier)
+        return {"model": classifier.model_id}
+
+    def _promise(self, job: Job, replaces: str, result: dict[str, Any]) -> None:
+        """Note what saving will make of the model, so that it is not done twice after a kill."""
+        job.show("saving")
+        job.promise = {"replaces": replaces, "result": result}
+        self.jobs.record(job)
 
 
 def _half(threads: int) -> int:
