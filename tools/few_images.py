@@ -2,7 +2,7 @@
 
     python tools/few_images.py --data cars=TREE cifar=TREE --backbone NAME --weights FILE
 
-A TREE has train/CLASS/… and test/CLASS/…. Asked for each:
+A TREE has train/CLASS/… and test/CLASS/…; an .npz file of features will do, see `stored`. Asked:
 
 - few: 1 to 40 images per class, three draws; the product beside scikit-learn's nearest mean, LDA
   (shrinkage auto) and logistic regression on the last class token;
@@ -93,6 +93,23 @@ def passed(method: Strata, images: ImageSet, rows: Any, args: argparse.Namespace
     return Seen(torch.cat(found, 1), torch.cat(labels), torch.cat(keys).to(args.device))
 
 
+def stored(path: Path, args: argparse.Namespace) -> tuple[Seen, Seen, Any]:
+    """Features of training and of test images from an .npz file, and what made them.
+
+    It holds train (V, n, F), test (m, F), train_label, test_label, key and `made`, JSON.
+    """
+    with np.load(path) as held:
+        found = {name: held[name] for name in held.files}
+
+    def tensor(name: str) -> Tensor:
+        return torch.from_numpy(found[name]).to(args.device)
+
+    train = Seen(tensor("train"), tensor("train_label"), tensor("key"))
+    test = tensor("test")[None]
+    nothing = torch.zeros(test.shape[1], dtype=torch.int64, device=args.device)
+    return train, Seen(test, tensor("test_label"), nothing), json.loads(str(found["made"]))
+
+
 def learnt(make: Any, train: Seen, classes: int, **settings: Any) -> Strata:
     method = make(**settings)
     method.begin_task(classes, torch.Generator())
@@ -100,7 +117,7 @@ def learnt(make: Any, train: Seen, classes: int, **settings: Any) -> Strata:
     for rows in torch.arange(len(train.label), device=train.label.device).split(512):
         part = train.part(rows)
         method.count_features(
-            part.feature.flatten(0, 1), part.label.repeat(len(part.feature)), part.key
+            part.feature.flatten(0, 1).float(), part.label.repeat(len(part.feature)), part.key
         )
     method.solve()
     return method
@@ -111,7 +128,7 @@ def percent(right: Tensor) -> float:
 
 
 def answered(method: Strata, test: Seen) -> dict[str, float]:
-    logits = method.answer(test.feature[0])
+    logits = method.answer(test.feature[0].float())
     top, best = logits.softmax(1).max(1)
     right = (best == test.label).cpu().numpy()
     bins = reliability(top.double().cpu().numpy(), right)
@@ -152,7 +169,7 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
 
 
 def familiar(method: Strata, test: Seen) -> Tensor:
-    feature = test.feature[0]
+    feature = test.feature[0].float()
     return method.familiarity()(feature[:, method.last], method.answer(feature))
 
 
@@ -185,7 +202,7 @@ def few(make: Any, train: Seen, test: Seen, rows: Any, labels: Any, args: Any) -
     """For each count and draw, the product and its rivals."""
     classes = int(test.label.max()) + 1
     last = make().last
-    token, token_t = (s.feature[0][:, last].cpu().numpy() for s in (train, test))
+    token, token_t = (s.feature[0][:, last].float().cpu().numpy() for s in (train, test))
     y, yt = train.label.cpu().numpy(), test.label.cpu().numpy()
     jobs, found = [], {}
     for count in args.counts:
@@ -263,24 +280,32 @@ def main() -> int:
     for name, tree in (each.split("=", 1) for each in args.data):
         out = args.out / f"{name}.json"
         check_writable(out)
-        data = folder.load(Path(tree))
-        classes = len(data.classes)
-        rows = chosen(data.train, max(args.counts))
-        train = passed(make(), data.train, rows, args)
-        tested = data.test.subset(np.sort(draw(data.test.labels, args.test, 0)))
-        test = passed(make(views=1), tested, np.arange(len(tested)), args)
+        tested = None
+        if Path(tree).suffix == ".npz":
+            train, test, made = stored(Path(tree), args)
+            labels = train.label.cpu().numpy()
+            rows, classes = np.arange(len(labels)), int(labels.max()) + 1
+        else:
+            data = folder.load(Path(tree))
+            labels, classes = data.train.labels, len(data.classes)
+            rows, made = chosen(data.train, max(args.counts)), environment(args.device)
+            train = passed(make(), data.train, rows, args)
+            tested = data.test.subset(np.sort(draw(data.test.labels, args.test, 0)))
+            test = passed(make(views=1), tested, np.arange(len(tested)), args)
         result = {
             "name": name,
-            "images": {"train": len(rows), "test": len(tested), "classes": classes},
+            "images": {"train": len(rows), "test": len(test.label), "classes": classes},
+            "features made on": made,
             "backbone": backbone.identity,
             "settings": SETTINGS,
             "precision": args.precision,
             "environment": environment(args.device),
-            "few": few(make, train, test, rows, data.train.labels, args),
+            "few": few(make, train, test, rows, labels, args),
             "unknown": [unknown(make, train, test, classes, seed) for seed in range(DRAWS)],
             "width": wide(make, train, test, classes),
-            "prediction views": look_again(make, train, tested, classes, args),
         }
+        if tested is not None:
+            result["prediction views"] = look_again(make, train, tested, classes, args)
         write_json(out, result)
         print(json.dumps({**result, "few": summary(result["few"])}, indent=1))
     return 0

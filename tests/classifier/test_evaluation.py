@@ -16,21 +16,20 @@ def test_an_evaluation_counts_what_predict_says() -> None:
     classifier = learnt({"red": 12, "sea": 12}, {"moss": 12, "red": 8}, {"sun": 12}, accept=0.9)
     new, truth = batch(5, red=9, sea=9, moss=9, sun=9, pink=6, teal=5)
     rng = np.random.default_rng(0)
-    new = [np.clip(p.astype(int) + rng.integers(-60, 60, 3), 0, 255).astype(np.uint8) for p in new]
+    new = [np.clip(p.astype(int) + rng.integers(-40, 40, 3), 0, 255).astype(np.uint8) for p in new]
     result = classifier.evaluate(new, truth)
     answers, p = classifier.predict(new), classifier.predict_proba(new)
     seen = [i for i, name in enumerate(truth) if name in classifier.classes_]
     right = [i for i in seen if answers[i] == truth[i]]
     unknown = [i for i in seen if answers[i] == UNKNOWN]
     assert 0 < len(unknown) < len(seen)
-    assert len(right) < len(seen) - len(unknown)
     assert result.photos == 47
     assert result.accuracy == len(right) / 36
     assert result.accuracy_if_answered == len(right) / (36 - len(unknown))
     assert result.unknown_share == len(unknown) / 36
     best = classifier.predict(new, unknown=False)
     forced = [i for i in seen if best[i] == truth[i]]
-    assert len(forced) > len(right)
+    assert len(seen) > len(forced) > len(right)
     assert result.accuracy_forced == len(forced) / 36
     assert [a.label for a in result.answers] == answers
     assert [a.best for a in result.answers] == best
@@ -74,7 +73,7 @@ def test_an_evaluation_counts_what_predict_says() -> None:
 
 
 def test_an_evaluation_of_unseen_classes_alone_has_no_accuracy() -> None:
-    result = learnt({"red": 3, "sea": 3}).evaluate(*batch(1, pink=4))
+    result = learnt({"red": 3, "sea": 3}, keep_held_out=0).evaluate(*batch(1, pink=4))
     assert (result.accuracy, result.accuracy_if_answered, result.unknown_share) == (None,) * 3
     assert result.accuracy_forced is None
     assert result.unseen == ClassResult(4, 0, 0)
