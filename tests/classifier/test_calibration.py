@@ -18,10 +18,16 @@ from cprompt.classifier.calibration import (
 )
 
 
-def test_a_name_has_the_sum_of_its_positions() -> None:
+def test_the_best_of_its_positions_speaks_for_a_name() -> None:
     logits = np.log(np.array([[1.0, 2.0, 5.0], [4.0, 4.0, 2.0]]))
     p = name_probabilities(logits, np.array([0, 1, 0]), 2, 1.0)
-    np.testing.assert_allclose(p, [[6 / 8, 2 / 8], [6 / 10, 4 / 10]])
+    np.testing.assert_allclose(p, [[5 / 7, 2 / 7], [4 / 8, 4 / 8]])
+
+
+def test_a_name_that_returns_often_does_not_swallow_its_look_alikes() -> None:
+    for returns in (0, 1, 9):
+        logits, name_of = np.ones((1, 2 + returns)), np.array([0, 1, *[0] * returns])
+        assert name_probabilities(logits, name_of, 2, 1.0).tolist() == [[0.5, 0.5]]
 
 
 def test_names_in_another_order_than_their_positions_get_their_own() -> None:
@@ -57,8 +63,8 @@ def naive_loss(
     total = 0.0
     for row, name in zip(logits, names, strict=True):
         exps = [math.exp(value / temperature) for value in row]
-        p = [sum(e for e, o in zip(exps, name_of, strict=True) if o == k) for k in range(n)]
-        logs = [math.log(value / sum(exps)) for value in p]
+        best = [max(e for e, o in zip(exps, name_of, strict=True) if o == k) for k in range(n)]
+        logs = [math.log(value / sum(best)) for value in best]
         doubt = 1 / (len(names) + 2)
         others = [logs[k] for k in range(n) if k != name]
         total -= (1 - doubt) * logs[name] + doubt * sum(others) / (n - 1)

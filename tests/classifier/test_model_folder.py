@@ -22,6 +22,7 @@ from cprompt.classifier import model_folder
 from cprompt.classifier.model_folder import (
     FILE,
     LOCK,
+    check_readable,
     exists,
     read,
     read_about,
@@ -80,7 +81,7 @@ def test_the_description_is_json_with_names_as_they_are(folder: Path) -> None:
     text = (folder / FILE).read_text(encoding="utf-8")
     assert "猫" in text
     about = json.loads(text)
-    assert (about["format"], about["version"], about["generation"]) == ("cprompt-model", 1, 2)
+    assert (about["format"], about["version"], about["generation"]) == ("cprompt-model", 2, 2)
     assert read_about(folder) == {k: v for k, v in about.items() if k != "sha256"}
 
 
@@ -225,7 +226,9 @@ def resealed(folder: Path, **changes: Any) -> None:
     ("changes", "message"),
     [
         ({"format": "something"}, "format 'something'; expected 'cprompt-model'"),
-        ({"version": 2}, r"version 2; this cprompt reads version 1; use the cprompt that wrote"),
+        ({"version": 3}, r"version 3; this cprompt reads 1 and 2; use the cprompt that wrote"),
+        ({"version": 0}, r"version 0; this cprompt reads 1 and 2"),
+        ({"version": None}, r"version None; this cprompt reads 1 and 2"),
         ({"files": {}}, "invalid list of files"),
         ({"files": {"../../etc/passwd": {"sha256": "", "bytes": 1}}}, "invalid list of files"),
         ({"files": {"learnt-000002.safetensors": 3}}, "invalid list of files"),
@@ -239,6 +242,45 @@ def test_a_description_of_something_else_is_refused(
     resealed(folder, **changes)
     with pytest.raises(ModelError, match=message):
         read(folder)
+
+
+def test_a_folder_of_version_1_is_read_and_written_on_as_version_2(folder: Path) -> None:
+    resealed(folder, version=1)
+    assert version(folder) == 2
+    put(folder, 3)
+    assert read_about(folder)["version"] == 2
+    undo(folder)
+    assert (version(folder), read_about(folder)["version"]) == (2, 1)
+    path = folder / FILE
+    path.write_bytes(path.read_bytes().replace(b'"number": 2', b'"number": 3'))
+    with pytest.raises(ModelError, match="does not match its own hash"):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "settings", "refused"),
+    [
+        (1, "aligned", {}, True),
+        (1, "strata", {}, True),
+        (1, "cprompt", {"align": True}, True),
+        (1, "cprompt", {"align": False}, False),
+        (1, "cprompt", {}, False),
+        (1, "l2p", {}, False),
+        (2, "strata", {}, False),
+    ],
+)
+def test_methods_that_only_version_1_had_are_refused_with_the_way_over(
+    number: int, name: str, settings: dict[str, Any], refused: bool
+) -> None:
+    about = {"version": number, "method": {"name": name, "settings": settings}}
+    if not refused:
+        check_readable("m", about)
+        return
+    with pytest.raises(ModelError, match=f"learnt with '{name}' of an earlier cprompt") as caught:
+        check_readable("m", about)
+    assert caught.value.file == "m"
+    assert caught.value.hint is not None
+    assert "learn the photos again into a new folder" in caught.value.hint
 
 
 def test_a_file_that_is_no_safetensors_is_refused_even_if_its_hash_fits(folder: Path) -> None:

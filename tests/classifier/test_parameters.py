@@ -14,12 +14,25 @@ from tests.classifier.common import batch, learnt, tiny
 
 def test_large_batches_are_gone_through_less_often() -> None:
     assert [epochs_for(n) for n in (1, 80, 500, 750, 1000, 1500, 10**6)] == [6, 6, 6, 4, 3, 2, 2]
-    classifier = tiny(training={"batch_size": 4}).learn(*batch(0, red=9))
-    assert classifier.history_[0].steps == 6 * 2
+    trained = tiny(method="cprompt", settings={"length": 2}, training={"batch_size": 4})
+    # One of nine is held out; eight are two steps an epoch.
+    assert trained.learn(*batch(0, red=9)).history_[0].steps == 6 * 2
+
+
+def test_by_default_photos_are_gone_through_once_without_a_step() -> None:
+    (only,) = tiny(training={"batch_size": 4}).learn(*batch(0, red=9)).history_
+    assert (only.steps, only.held_out) == (0, 0)
+
+
+def test_where_nothing_is_held_out_keeping_nothing_is_a_setting_of_the_method() -> None:
+    assert "keep" not in tiny().method_settings()
+    assert tiny(keep_held_out=0).method_settings()["keep"] == 0
+    assert tiny(keep_held_out=0, settings={"keep": 9}).method_settings()["keep"] == 9
+    assert "keep" not in tiny(method="cprompt", keep_held_out=0).method_settings()
 
 
 def test_parameters_are_as_given_so_that_it_can_be_cloned() -> None:
-    classifier = tiny(accept=0.9, settings={"length": 4})
+    classifier = tiny(accept=0.9, settings={"views": 2})
     params = classifier.get_params()
     assert set(params) == {
         "backbone", "method", "weights", "image_size", "settings", "training", "transform",
@@ -47,7 +60,9 @@ def test_what_was_learnt_forbids_another_backbone_or_method() -> None:
     ("params", "message"),
     [
         ({"method": "magic"}, "no method is called 'magic'"),
-        ({"settings": {"lenght": 1}}, "did you mean 'length'"),
+        ({"settings": {"veiws": 1}}, "did you mean 'views'"),
+        ({"method": "cprompt", "settings": {"lenght": 1}}, "did you mean 'length'"),
+        ({"method": "aligned"}, "no method is called 'aligned'"),
         ({"training": {"epochs": -1}}, "epochs -1 must not be negative"),
         ({"training": {"batch_size": "x"}}, "'x' is not a whole number"),
         ({"transform": "magic"}, "transform 'magic' is not one of photo"),

@@ -24,6 +24,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A good model of a method that is trained, with the feature of a held-out photo per class."""
+    folder = tmp_path_factory.mktemp("trained") / "m"
+    learnt({"red": 5, "sea": 5}, method="cprompt", settings={"length": 2}).save(folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("about", "message"),
     [
@@ -38,7 +46,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"calibration": {}}, "is inconsistent"),
         ({"backbone": {}}, "is inconsistent"),
         ({"method": {"name": "magic", "settings": {}}}, "no method is called 'magic'"),
-        ({"method": {"name": "aligned", "settings": {"length": 7}}}, "size mis"),
+        ({"method": {"name": "aligned", "settings": {}}}, "no method is called 'aligned'"),
+        ({"method": {"name": "strata", "settings": {"tokens": "class"}}}, "size mis"),
         ({"method": {"name": "l2p", "settings": {}}}, "is inconsistent"),
         ({"transform": "exec"}, "transform 'exec'"),
         ({"hold_out": "x"}, "is inconsistent"),
@@ -54,8 +63,35 @@ def test_a_description_that_does_not_fit_is_refused(
     assert caught.value.hint is not None
 
 
-def test_tensors_that_do_not_fit_are_refused(model: Path, tmp_path: Path) -> None:
+def test_settings_that_the_tensors_do_not_fit_are_refused(trained: Path, tmp_path: Path) -> None:
+    method = {"name": "cprompt", "settings": {"length": 7}}
+    with pytest.raises(ModelError, match="size mis"):
+        ContinualClassifier.load(forged(trained, tmp_path / "forged", {"method": method}))
+
+
+@pytest.mark.parametrize("part", ["moments.count", "kept.key", "narrow_weight"])
+def test_tensors_of_the_default_that_do_not_fit_are_refused(
+    model: Path, tmp_path: Path, part: str
+) -> None:
     tensors = model_folder.read(model).tensors
+    name = f"method/{part}"
+    for number, wrong in enumerate(
+        (
+            {},
+            {n: t for n, t in tensors.items() if n != name},
+            {**tensors, name: torch.zeros(5, 5, 5)},
+            {**tensors, "method/extra": torch.zeros(1)},
+            {**tensors, "held_out/positions": torch.tensor([0])},
+        )
+    ):
+        copy = forged(model, tmp_path / str(number), {}, wrong)
+        with pytest.raises(ModelError, match="inconsistent"):
+            ContinualClassifier.load(copy)
+
+
+def test_tensors_that_do_not_fit_are_refused(trained: Path, tmp_path: Path) -> None:
+    tensors = model_folder.read(trained).tensors
+    assert tensors["held_out/positions"].tolist() == [0, 1]
     for number, wrong in enumerate(
         (
             {},
@@ -65,7 +101,7 @@ def test_tensors_that_do_not_fit_are_refused(model: Path, tmp_path: Path) -> Non
             {**tensors, "held_out/positions": torch.tensor([0])},
         )
     ):
-        copy = forged(model, tmp_path / str(number), {}, wrong)
+        copy = forged(trained, tmp_path / str(number), {}, wrong)
         with pytest.raises(ModelError, match="inconsistent"):
             ContinualClassifier.load(copy)
 

@@ -229,7 +229,7 @@ def _familiarity(
         return torch.stack([answers.log_softmax(1).amax(1), relative], dim=1)
 
     scale = curve.new_tensor([1.0, 0.0, 0.0])
-    if len(sample) >= FEWEST and logits.shape[1] > 2:
+    if len(sample) >= FEWEST and logits.shape[1] > 1:
         scale = _logistic(signs(True), signs(False))
     bias = head.bias + head.weight @ centre  # large numbers would cancel out in float32
     found = Familiarity(head.weight, bias, centre, curve, scale)
