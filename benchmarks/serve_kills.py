@@ -6,6 +6,9 @@
 Each round starts the service, sends it a new class to learn, and kills it at a random moment. The
 last round lets it finish. Then every job that was accepted must be done, under its id, and each
 class must have been learnt from its photos exactly once. It ends with an error if not.
+
+A service lives for up to LONGEST seconds. If that is less than a job takes, the same job is killed
+until the service gives it up (`job_queue.MOST_STARTS`), which counts as a failure here.
 """
 
 from __future__ import annotations
