@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -16,14 +17,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from cprompt import METHODS, UNKNOWN, ContinualClassifier, ModelError
-from cprompt.classifier import model_folder
+from cprompt.classifier import learning, model_folder
 from cprompt.errors import BackboneError, ConfigError, DataError
-from cprompt.settings import to_mapping
 from cprompt.training.observers import Observer
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import PromptableViT
-from tests.classifier.common import batch, forged, learnt, photos, tiny
+from tests.classifier.common import batch, learnt, photos, tiny
+from tests.classifier.test_model_folder import resealed
 from tests.methods.test_every_method import SMALL
+
+TRAINED: dict[str, Any] = {"method": "cprompt", "settings": {"length": 2}}
+"""A method that is trained, and chooses prompts by keys."""
 
 
 def test_batches_as_they_come_are_learnt_and_told_apart() -> None:
@@ -42,9 +46,9 @@ def test_batches_as_they_come_are_learnt_and_told_apart() -> None:
         ["sun", "ash"],
         ["red"],
     )
-    assert [b.held_out for b in classifier.history_] == [2, 1, 1]
+    assert [(b.held_out, b.steps, b.temperature) for b in classifier.history_] == [(0, 0, 1.0)] * 3
     assert all(b.when.endswith("+00:00") and b.seconds > 0 for b in classifier.history_)
-    assert [b.steps for b in classifier.history_] == [2, 1, 2]
+    assert classifier.name_of_ == [0, 1, 2, 3, 4]
     assert len({classifier.model_id, *(b.before for b in classifier.history_)}) == 4
 
     new, names = batch(9, red=5, sea=5, moss=5, sun=5, ash=5)
@@ -52,7 +56,21 @@ def test_batches_as_they_come_are_learnt_and_told_apart() -> None:
     p = classifier.predict_proba(new)
     assert p.shape == (25, 5)
     np.testing.assert_allclose(p.sum(axis=1), 1)
-    assert repr(classifier) == "<ContinualClassifier aligned on test_vit: 5 classes from 3 batches>"
+    assert repr(classifier) == "<ContinualClassifier strata on test_vit: 5 classes from 3 batches>"
+
+
+def test_a_trained_method_holds_photos_out_and_takes_steps() -> None:
+    batches: tuple[dict[str, int], ...]
+    batches = ({"red": 6, "sea": 8}, {"moss": 5}, {"sun": 2, "red": 7, "ash": 1})
+    classifier = learnt(*batches, **TRAINED)
+    assert classifier.classes_ == ["red", "sea", "moss", "sun", "ash"]
+    # One of each class with four photos or more; the others in steps of eight.
+    assert [b.held_out for b in classifier.history_] == [2, 1, 1]
+    assert [b.steps for b in classifier.history_] == [2, 1, 2]
+    assert classifier.name_of_ == [0, 1, 2, 3, 0, 4]
+    p = classifier.predict_proba(photos("red", 4, 9))
+    assert p.shape == (4, 5)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
 
 
 def test_an_answer_does_not_depend_on_the_other_photos() -> None:
@@ -67,8 +85,11 @@ def test_an_answer_does_not_depend_on_the_other_photos() -> None:
     np.testing.assert_allclose(shuffled, whole[order], rtol=1e-3, atol=1e-5)
 
 
-def test_saved_and_loaded_it_answers_the_same_bit_for_bit(tmp_path: Path) -> None:
-    classifier = learnt({"red": 6, "sea": 8}, {"moss": 5, "red": 4})
+@pytest.mark.parametrize("params", [{}, TRAINED], ids=["default", "trained"])
+def test_saved_and_loaded_it_answers_the_same_bit_for_bit(
+    tmp_path: Path, params: dict[str, Any]
+) -> None:
+    classifier = learnt({"red": 6, "sea": 8}, {"moss": 5, "red": 4}, **params)
     classifier.save(tmp_path / "m")
     loaded = ContinualClassifier.load(tmp_path / "m", device="cpu")
     new, _ = batch(5, red=4, sea=4, moss=4, pink=4)
@@ -91,9 +112,15 @@ def test_saved_and_loaded_it_answers_the_same_bit_for_bit(tmp_path: Path) -> Non
 def test_the_same_seed_gives_the_same_answers_and_another_one_others() -> None:
     new, _ = batch(5, red=3, sea=3)
     batches: tuple[dict[str, int], ...] = ({"red": 6, "sea": 8}, {"moss": 5})
-    one, same, other = (learnt(*batches, seed=s).explain(new) for s in (1, 1, 2))
+    one, same, other = (learnt(*batches, seed=s, **TRAINED).explain(new) for s in (1, 1, 2))
     assert one == same
     assert [e.score for e in one] != [e.score for e in other]
+
+
+def test_by_default_nothing_is_left_to_chance() -> None:
+    new, _ = batch(5, red=3, sea=3)
+    one, other = (learnt({"red": 6, "sea": 8}, {"moss": 5}, seed=s).explain(new) for s in (1, 2))
+    assert one == other
 
 
 def test_undo_is_exact_and_happens_once() -> None:
@@ -106,7 +133,7 @@ def test_undo_is_exact_and_happens_once() -> None:
         assert (classifier.model_id, classifier.history_) == before[:2]
         assert np.array_equal(classifier.predict_proba(new), before[2])
         assert classifier.classes_ == ["red", "sea"]
-        with pytest.raises(ModelError, match=r"no batch to take back.*cprompt undo"):
+        with pytest.raises(ModelError, match=r"no change to take back in memory.*cprompt undo"):
             classifier.undo()
 
 
@@ -205,14 +232,17 @@ def test_a_bad_photo_is_named_and_nothing_is_learnt(tmp_path: Path) -> None:
 
 
 class Stops(Observer):
-    """Breaks off at a step, or after decoding."""
+    """Breaks off at a step, or when so many photos are decoded."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, decoded: int | None = None) -> None:
         self.left = at
+        self.last = decoded
         self.seen: list[str] = []
 
     def decoded(self, done: int, total: int) -> None:
         self.seen.append(f"decoded {done}/{total}")
+        if done == self.last:
+            raise KeyboardInterrupt
 
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
         self.seen.append(f"task {task}: {n_classes} classes, {steps} steps")
@@ -223,9 +253,30 @@ class Stops(Observer):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("at", [0, 1])
-def test_stopped_in_the_middle_it_is_as_it_was(at: int) -> None:
+@pytest.mark.parametrize("at", [1, 10, 18])
+def test_stopped_in_the_middle_it_is_as_it_was(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "DECODED_AT_ONCE", 4)  # so that earlier parts are counted by then
     classifier = learnt({"red": 6, "sea": 6})
+    new, _ = batch(5, red=3, sea=3)
+    before = classifier.model_id, classifier.predict_proba(new)
+    observer = Stops(0, decoded=at)
+    with pytest.raises(KeyboardInterrupt):
+        classifier.learn(*batch(1, moss=9, red=9), observer=observer)
+    assert classifier.model_id == before[0]
+    assert np.array_equal(classifier.predict_proba(new), before[1])
+    begins = "task 1: 1 classes, 0 steps"
+    assert observer.seen == [begins, *(f"decoded {i}/18" for i in range(1, at + 1))]
+    classifier.learn(*batch(1, moss=9, red=9), observer=Stops(0))
+    assert classifier.classes_ == ["red", "sea", "moss"]
+    undisturbed = learnt({"red": 6, "sea": 6}, {"moss": 9, "red": 9})
+    np.testing.assert_allclose(
+        classifier.predict_proba(new), undisturbed.predict_proba(new), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_training_that_is_stopped_in_the_middle_leaves_it_as_it_was(at: int) -> None:
+    classifier = learnt({"red": 6, "sea": 6}, **TRAINED)
     new, _ = batch(5, red=3, sea=3)
     before = classifier.model_id, classifier.predict_proba(new)
     observer = Stops(at)
@@ -242,16 +293,37 @@ def test_stopped_in_the_middle_it_is_as_it_was(at: int) -> None:
 
 
 def test_below_the_threshold_the_answer_is_unknown_unless_a_name_is_wanted() -> None:
-    classifier = learnt({"red": 8, "sea": 8, "moss": 8, "sun": 8})
+    classifier = learnt({"red": 2, "sea": 2})
+    new, _ = batch(5, red=3, pink=20, teal=20, plum=20)
     assert classifier.history_[-1].calibrated is False
-    classifier.learn(*batch(1, ash=8))
+    assert classifier.threshold_ == 0
+    assert UNKNOWN not in classifier.predict(new)
+    classifier.learn(*batch(1, red=6, sea=6, moss=8, sun=8, ash=8))
     assert classifier.history_[-1].calibrated is True
     assert classifier.threshold_ > 0
-    new, _ = batch(5, red=3, pink=20, teal=20, plum=20)
+    answers, reasons = classifier.predict(new), classifier.explain(new)
+    familiar = np.array([each.familiarity for each in reasons])
+    assert [a == UNKNOWN for a in answers] == (familiar < classifier.threshold_).tolist()
+    assert [each.label for each in reasons] == answers
+    assert answers == ["red"] * 3 + [UNKNOWN] * 60
+    assert UNKNOWN not in classifier.predict(new, unknown=False)
+
+
+def test_with_a_trained_method_familiar_is_what_is_probable() -> None:
+    classifier = learnt({"red": 8, "sea": 8, "moss": 8, "sun": 8}, **TRAINED)
+    assert classifier.history_[-1].calibrated is False  # four held out
+    classifier.learn(*batch(1, ash=8))
+    assert classifier.history_[-1].calibrated is True  # and now five
+    assert classifier.threshold_ > 0
+    new, _ = batch(5, red=20, sea=20, ash=20)
     top = classifier.predict_proba(new).max(axis=1)
+    assert [each.familiarity for each in classifier.explain(new)] == top.tolist()
+    state = classifier._state
+    assert state is not None
+    classifier._state = dataclasses.replace(state, threshold=float(np.median(top)))
     answers = classifier.predict(new)
     assert [a == UNKNOWN for a in answers] == (top < classifier.threshold_).tolist()
-    assert UNKNOWN in answers
+    assert 0 < answers.count(UNKNOWN) < len(answers)
     assert UNKNOWN not in classifier.predict(new, unknown=False)
 
 
@@ -355,17 +427,40 @@ def test_weights_from_a_file_are_found_again_or_asked_for(tmp_path: Path) -> Non
         ContinualClassifier.load(tmp_path / "m", weights=str(tmp_path / "1.safetensors"))
 
 
-def test_a_model_written_when_alignment_was_a_setting_of_cprompt_is_read(tmp_path: Path) -> None:
-    classifier = learnt({"red": 6, "sea": 6}, {"moss": 6})
-    classifier.save(tmp_path / "m")
-    settings = {**to_mapping(classifier.method_.config), "align": True}
-    method = {"name": "cprompt", "settings": settings}
-    old = forged(tmp_path / "m", tmp_path / "old", {"method": method})
-    loaded = ContinualClassifier.load(old)
-    assert loaded.method == "aligned"
+@pytest.mark.parametrize(
+    ("name", "more"), [("cprompt", {"align": True}), ("aligned", {}), ("strata", {})]
+)
+def test_a_model_of_version_1_whose_method_is_gone_is_refused_with_the_way_over(
+    tmp_path: Path, name: str, more: dict[str, Any]
+) -> None:
+    learnt({"red": 6, "sea": 6}, **TRAINED).save(tmp_path)
+    settings = {**model_folder.read_about(tmp_path)["method"]["settings"], **more}
+    resealed(tmp_path, version=1, method={"name": name, "settings": settings})
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ModelError, match=f"learnt with '{name}' of an earlier cprompt") as caught:
+        ContinualClassifier.load(tmp_path)
+    assert caught.value.file == str(tmp_path)
+    assert caught.value.hint is not None
+    assert "learn the photos again into a new folder" in caught.value.hint
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
+def test_a_model_of_version_1_whose_method_is_still_there_is_read_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    classifier = learnt({"red": 6, "sea": 6}, {"moss": 6}, **TRAINED)
+    classifier.save(tmp_path)
+    resealed(tmp_path, version=1)
+    loaded = ContinualClassifier.load(tmp_path)
+    assert (loaded.method, loaded.model_id) == ("cprompt", classifier.model_id)
     new = photos("moss", 3, seed=5)
     assert np.array_equal(loaded.predict_proba(new), classifier.predict_proba(new))
-    assert loaded.learn(photos("sun", 4), ["sun"] * 4).classes_ == ["red", "sea", "moss", "sun"]
+    loaded.learn(photos("sun", 4), ["sun"] * 4).save(tmp_path)
+    assert model_folder.read_about(tmp_path)["version"] == 2
+    assert ContinualClassifier.load(tmp_path).classes_ == ["red", "sea", "moss", "sun"]
+    model_folder.undo(tmp_path)
+    assert model_folder.read_about(tmp_path)["version"] == 1
+    assert ContinualClassifier.load(tmp_path).model_id == classifier.model_id
 
 
 def test_what_is_asked_of_a_good_model_wrongly_is_not_blamed_on_it(tmp_path: Path) -> None:
@@ -409,11 +504,22 @@ class Passes:
         monkeypatch.setattr(PromptableViT, "_pass", counted)
 
 
+# Three views are counted, one is answered. Training: the current prompt, and at most once an old
+# one; then query and feature once each.
+@pytest.mark.parametrize(
+    ("params", "learning_takes", "answering_takes"),
+    [({}, (3, 3), 1), ({**TRAINED, "keep_held_out": 1}, (2, 4), 2)],
+    ids=["default", "trained"],
+)
 def test_work_a_photo_and_bytes_a_batch_do_not_grow(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    params: dict[str, Any],
+    learning_takes: tuple[int, int],
+    answering_takes: int,
 ) -> None:
     passes = Passes(monkeypatch)
-    classifier = tiny(settings={"length": 2}, keep_held_out=1)
+    classifier = tiny(**params)
     a_photo, sizes = [], []
     for number in range(40):
         before = passes.images
@@ -422,13 +528,13 @@ def test_work_a_photo_and_bytes_a_batch_do_not_grow(
         state = classifier._state
         assert state is not None
         sizes.append(sum(t.numel() for t in state.method.state_dict().values()))
-    # Training: the current prompt, and at most once an old one; then query and feature once each.
-    assert max(a_photo) <= 4
+    least, most = learning_takes
+    assert least <= min(a_photo) <= max(a_photo) <= most
     growth = np.diff(sizes)
     assert len(set(growth.tolist())) == 1
     before = passes.images
     assert len(set(classifier.predict(photos("c3", 4), unknown=False))) >= 1
-    assert passes.images - before == 8
+    assert passes.images - before == 4 * answering_takes
     classifier.save(tmp_path)
     assert len(ContinualClassifier.load(tmp_path).classes_) == 80
 
