@@ -44,7 +44,6 @@ def learn(model: Path, number: int) -> None:
                 weights="random:0",
                 image_size=32,
                 training={"epochs": 1},
-                settings={"length": 2},
                 device="cpu",
             )
         classifier.learn(photos(number)).save(model)

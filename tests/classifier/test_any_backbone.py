@@ -41,7 +41,7 @@ def test_learnt_in_two_batches_saved_and_loaded(key: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("key", EXPORTED)
 def test_exported_to_one_file(key: str, tmp_path: Path) -> None:
-    classifier = on(key).learn(*batch(0, apple=3, plum=3))
+    classifier = on(key).learn(*batch(0, apple=6, plum=6))
     info = export_onnx(classifier, tmp_path / "model.onnx", check=photos("apple", 2, 7))
     assert info.checked == 2
     about = json.loads(info.metadata["normalization"])

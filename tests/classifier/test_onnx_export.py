@@ -340,9 +340,7 @@ def test_the_command_and_the_code_in_the_docs_answer_as_the_classifier(
     space: dict[str, Any] = {}
     exec(compile(code, "docs/export.md", "exec"), space)
     (explained,) = classifier.explain(["photo.jpg"])
-    assert capsys.readouterr().out.endswith(
-        f"{explained.label} {explained.probability:.0%}\n"
-    )
+    assert capsys.readouterr().out.endswith(f"{explained.label} {explained.probability:.0%}\n")
     photos = np.stack([space["pixels"](f"{name}.jpg") for name in ("photo", "small")])
     (answers,) = space["session"].run(["probabilities"], {"pixels": photos})
     expected = classifier.predict_proba(["photo.jpg", "small.jpg"])

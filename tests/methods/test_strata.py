@@ -332,3 +332,12 @@ def test_adaptation_needs_a_backbone_that_can_be_prompted() -> None:
     model = load_backbone("test_convnext", weights="random:0", image_size=64)
     with pytest.raises(ConfigError, match="adaptation prompt needs a timm VisionTransformer"):
         create_method("strata", model, {"adaptation": "prompt"})
+
+
+def test_kept_images_of_classes_that_are_not_there_are_refused(backbone: FrozenViT) -> None:
+    method = counted(backbone, [[(0, ALL), (1, ALL)]])
+    fresh = create_method("strata", backbone, dataclasses.asdict(method.config))
+    state = method.state_dict()
+    state["kept.position"] = state["kept.position"] + 1
+    with pytest.raises(RuntimeError, match="classes that are not there"):
+        rebuild(fresh, method.task_sizes, state, open_=False)

@@ -366,8 +366,10 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         about = stored.about
         try:
             backbone = about["backbone"]
-            method, settings = about["method"]["name"], about["method"]["settings"]
             model_folder.check_readable(path, about)
+            method, settings = about["method"]["name"], dict(about["method"]["settings"])
+            if method == "cprompt":
+                settings.pop("align", None)  # False, in models of version 1
             self = cls(
                 backbone["name"],
                 method,

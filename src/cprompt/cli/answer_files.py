@@ -83,7 +83,7 @@ def as_parquet(rows: Sequence[Row]) -> bytes:
     """Parquet with the same columns whatever the values; pairs become structs."""
     arrow, parquet = _pyarrow()
     text, number = arrow.string(), arrow.float64()
-    kinds = {"probability": number, "score": number, "known": arrow.bool_()}
+    kinds = {"probability": number, "familiarity": number, "score": number, "known": arrow.bool_()}
     kinds |= {"prompt": arrow.int64(), "right": arrow.bool_()}
     for column, what in _NUMBER_OF.items():
         kinds[column] = arrow.list_(arrow.struct([("name", text), (what, number)]))

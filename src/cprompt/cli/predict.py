@@ -119,7 +119,7 @@ def row(file: Path, answer: Answer, top: int, explain: bool) -> dict[str, Any]:
     """The answer about a photo, or why there is none, as a row for `answer_files`."""
     columns = ["label", "probability", "known", "ranking"]
     if explain:
-        columns += ["prompt", "nearest_keys", "score"]
+        columns += ["familiarity", "prompt", "nearest_keys", "score"]
     if isinstance(answer, DataError):
         return {"image": shown_path(file), **dict.fromkeys(columns), "error": answer.message}
     known = asdict(answer)
@@ -135,7 +135,7 @@ def _table(files: list[Path], answers: Sequence[Answer], top: int, explain: bool
     if top > 1:
         table.add_column("others")
     if explain:
-        for column in ("prompt of batch", "nearest keys", "score"):
+        for column in ("familiarity", "prompt of batch", "nearest keys", "score"):
             table.add_column(column)
     for file, answer in zip(files, answers, strict=True):
         if isinstance(answer, DataError):
@@ -148,6 +148,7 @@ def _table(files: list[Path], answers: Sequence[Answer], top: int, explain: bool
             cells.append(escape(", ".join(f"{name} {100 * p:.0f} %" for name, p in others)))
         if explain:
             keys = ", ".join(f"{name} {cosine:.2f}" for name, cosine in answer.nearest_keys)
+            cells.append(f"{answer.familiarity:.2f}")
             cells += [str(answer.prompt or "-"), escape(keys), f"{answer.score:.2f}"]
         table.add_row(*cells)
     return table

@@ -185,11 +185,13 @@ class Strata(Method):
         """The same from features (V · B, F), view by view, and the images' content keys (B,)."""
         x = self.project(features)
         self.moments.add(x, targets)
+        if keys is None:
+            return
         by_view = x.unflatten(0, (self.config.views, -1))
         position = targets[: by_view.shape[1]]
-        if self.config.keep and keys is not None:
+        if self.config.keep:
             self.kept.add(keys, position, by_view[0], by_view.mean(0), self._kept_per_class())
-        if self.counted is not None and keys is not None:
+        if self.counted is not None:
             self.counted.append(SeenImages.of(keys, position, by_view))
 
     @torch.no_grad()
@@ -382,6 +384,14 @@ class Strata(Method):
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self._fold()
+
+    def load_state_dict(self, *args: Any, **options: Any) -> Any:
+        """As every module; a RuntimeError also if kept images are of classes that are not there."""
+        loaded = super().load_state_dict(*args, **options)
+        position = self.kept.position
+        if len(position) and not 0 <= int(position.min()) <= int(position.max()) < self.n_classes:
+            raise RuntimeError("kept images are of classes that are not there")
+        return loaded
 
 
 @dataclass(frozen=True)

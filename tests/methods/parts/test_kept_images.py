@@ -60,3 +60,9 @@ def test_saving_keeps_all_rows() -> None:
     fresh.load_state_dict(found.state_dict())
     for name, tensor in found.state_dict().items():
         assert torch.equal(tensor, fresh.state_dict()[name])
+
+
+def test_a_state_whose_rows_do_not_match_is_refused() -> None:
+    state = kept(torch.arange(40), 1, most=2).state_dict()
+    with pytest.raises(RuntimeError, match="not as many keys as positions"):
+        KeptImages(D).load_state_dict({**state, "key": state["key"][:-1]})

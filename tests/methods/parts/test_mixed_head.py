@@ -154,3 +154,21 @@ def test_familiarity_is_the_two_signs_written_out() -> None:
         expected = 1 / (1 + np.exp(-float(at)))
         found_one = f(row[None, LAST], answer[None])
         assert float(found_one) == pytest.approx(expected, rel=1e-9)
+
+
+def test_two_classes_are_enough_to_tell_a_third() -> None:
+    rng = torch.Generator().manual_seed(0)
+    y = torch.arange(2).repeat_interleave(15)
+    centres = torch.zeros(2, P, dtype=torch.float64)
+    centres[0, 3], centres[1, 3] = -3, 3
+    x = centres[y] + torch.randn(30, P, generator=rng, dtype=torch.float64)
+    means = torch.stack([x[y == c].mean(0) for c in range(2)])
+    apart = x - means[y]
+    counts = torch.full((2,), 15.0, dtype=torch.float64)
+    statistics = Statistics(means, apart.T @ apart / 30, counts, 1, 30.0)
+    head = mixed_head(statistics, Sample(x, apart, y), LAST, shrinkage=0.01)
+    far = torch.zeros(1, P, dtype=torch.float64)
+    far[0, 4] = 8
+    near = centres[:1]
+    found = [float(head.familiar(z[:, LAST], z @ head.weight.T + head.bias)) for z in (near, far)]
+    assert found[0] > 0.5 > found[1]

@@ -66,3 +66,5 @@ class KeptImages(nn.Module):
                 mine, saved = getattr(self, name), state[prefix + name]
                 setattr(self, name, mine.new_zeros(len(saved), *mine.shape[1:]))
         super()._load_from_state_dict(state, prefix, *rest)
+        if len({len(getattr(self, name)) for name in _BUFFERS}) > 1:
+            rest[-1].append(f"{prefix}: not as many keys as positions and features")
