@@ -89,9 +89,12 @@ class Bench:
         self.backbone = backbone
         self.device = next(backbone.parameters()).device
         self.length = length
-        known = embedded.EMBEDDED.get(backbone.name)
+        known = backbone.name in embedded.EMBEDDED
         self._preparation = views.build(
-            recipe, backbone.image_size[0], known.normalization if known else "none"
+            recipe,
+            backbone.image_size[0],
+            "auto" if known else "none",
+            (backbone.mean, backbone.std),
         )
         self.order = class_order(len(dataset.classes), ORDER)
         self.test = self._batches(dataset.test)

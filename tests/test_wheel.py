@@ -83,6 +83,7 @@ def test_the_installed_wheel_runs_outside_the_repository(wheel: Path, tmp_path: 
         "cprompt",
         "finetune",
         "report.html",
+        "strata",
     ]
 
 

@@ -53,7 +53,7 @@ def test_the_judgement_while_learning_is_that_of_the_photos_afterwards(
     """Learning keeps features of its batch for a moment; later the photos are looked at again."""
     judged: list[np.ndarray] = []
     monkeypatch.setattr(learning, "notice_doubtful", lambda p, *_: judged.append(p))
-    images, labels = batch(0, red=6, green=6, blue=6)
+    images, labels = batch(0, red=7, green=7, blue=7)
     classifier = tiny().learn(images, labels)
     again = probabilities_without_themselves(classifier, images, labels, Observer())
     assert judged[0] == pytest.approx(again, rel=1e-4)
