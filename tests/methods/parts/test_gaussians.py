@@ -17,13 +17,10 @@ from cprompt.methods.parts.gaussians import (
     AlignmentConfig,
     ClassGaussians,
     Covariance,
-    GaussianKeys,
     GaussianSampler,
     RunningMoments,
-    SharedGaussians,
     align,
     replace_rows,
-    shrinkage,
     task_of_class,
 )
 from cprompt.methods.parts.growing_rows import GrowingRows
@@ -229,123 +226,3 @@ def test_frozen_and_trained_rows_are_replaced_in_place() -> None:
 def test_settings_that_make_no_sense_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         AlignmentConfig(**wrong)
-
-
-# --- one covariance for all classes -------------------------------------------------------------
-
-
-def shared(batch: int = 7, tasks: tuple[int, ...] = (4,)) -> SharedGaussians:
-    """The four classes of `features`, in tasks of these sizes."""
-    gaussians = SharedGaussians(DIM)
-    x, classes = features()
-    known = 0
-    for size in tasks:
-        gaussians.open(size)
-        moments = gaussians.moments(size)
-        own = (classes >= known) & (classes < known + size)
-        for part in torch.arange(int(own.sum())).split(batch):
-            moments.add(x[own][part], classes[own][part] - known)
-        gaussians.store(moments)
-        known += size
-    return gaussians
-
-
-def numpy_shared() -> tuple[np.ndarray, np.ndarray]:
-    """Class means and the covariance within classes, unshrunk."""
-    x, classes = (t.double().numpy() for t in features())
-    mean = np.stack([x[classes == c].mean(0) for c in range(4)])
-    scatter = sum(
-        np.outer(a - mean[int(c)], a - mean[int(c)]) for a, c in zip(x, classes, strict=True)
-    )
-    return mean, scatter / (sum(COUNTS) - 4)
-
-
-@pytest.mark.parametrize("batch", [1, 7, 48])
-@pytest.mark.parametrize("tasks", [(4,), (1, 2, 1)])
-def test_shared_statistics_equal_numpys_however_classes_came(
-    batch: int, tasks: tuple[int, ...]
-) -> None:
-    gaussians = shared(batch, tasks)
-    mean, covariance = numpy_shared()
-    assert gaussians.count.tolist() == list(COUNTS)
-    np.testing.assert_allclose(gaussians.mean.numpy(), mean, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(gaussians.scatter.numpy() / 44, covariance, rtol=1e-4, atol=1e-4)
-
-
-def test_shrinkage_worked_by_hand() -> None:
-    # D = 2, S = diag(3, 1), n = 9: tr S² = 10, tr S = 4.
-    found = shrinkage(torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64)), 9)
-    assert found == pytest.approx((0 * 10 + 16) / ((9 + 1 - 1) * (10 - 8)))
-    assert shrinkage(torch.eye(3, dtype=torch.float64), 5) == 1.0
-    assert shrinkage(torch.diag(torch.tensor([9.0, 0.1, 0.1])).double(), 1) == 1.0
-    wide = torch.diag(torch.arange(1, 51, dtype=torch.float64))
-    assert shrinkage(wide, 10**6) < 1e-3
-
-
-def test_the_frame_is_the_middle_and_a_root_of_the_shrunk_covariance() -> None:
-    centre, root = shared().frame()
-    mean, covariance = numpy_shared()
-    share = shrinkage(torch.tensor(covariance), 44)
-    assert 0.01 < share < 0.9
-    expected = (1 - share) * covariance + share * np.trace(covariance) / DIM * np.eye(DIM)
-    np.testing.assert_allclose(centre.numpy(), mean.mean(0), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose((root @ root.T).numpy(), expected, rtol=1e-4, atol=1e-4)
-    assert torch.equal(root, root.tril())
-
-
-def test_the_discriminant_gives_the_posterior_of_gaussians() -> None:
-    gaussians = shared()
-    weight, bias = gaussians.discriminant()
-    _, root = gaussians.frame()
-    x = torch.randn(5, DIM, generator=torch.Generator().manual_seed(1))
-    densities = [
-        torch.distributions.MultivariateNormal(m.double(), scale_tril=root).log_prob(x.double())
-        for m in gaussians.mean
-    ]
-    expected = torch.stack(densities, dim=1).softmax(-1)
-    posterior = F.linear(x, weight, bias).softmax(-1)
-    torch.testing.assert_close(posterior, expected.float(), rtol=1e-3, atol=1e-4)
-
-
-def test_classes_without_spread_are_compared_by_plain_distance() -> None:
-    gaussians = SharedGaussians(DIM)
-    gaussians.open(2)
-    moments = gaussians.moments(2)
-    moments.add(torch.eye(DIM)[:2], torch.tensor([0, 1]))
-    gaussians.store(moments)
-    centre, root = gaussians.frame()
-    assert torch.equal(root, torch.eye(DIM, dtype=torch.float64))
-    weight, bias = gaussians.discriminant()
-    torch.testing.assert_close(F.linear(centre.float(), weight, bias), torch.full((2,), -0.25))
-
-
-def test_keys_lead_to_their_own_tasks() -> None:
-    keys = GaussianKeys(DIM)
-    for task, size in enumerate((1, 2)):
-        keys.open(task, size)
-        moments = keys.queries.moments(size)
-        first = sum((1, 2)[:task])
-        for c in range(size):
-            x = 5 * torch.eye(DIM)[first + c] + 0.1 * torch.randn(
-                4, DIM, generator=torch.Generator().manual_seed(first + c)
-            )
-            moments.add(x, torch.full((4,), c))
-        keys.store(moments)
-    assert keys.key_task.tolist() == [0, 1, 1]
-    query = 5 * torch.eye(DIM)[:3]
-    assert keys.choose(query).tolist() == [0, 1, 1]
-    cosines = keys.similarity(query)
-    assert cosines.argmax(-1).tolist() == [0, 1, 2]
-    assert cosines.abs().max() <= 1 + 1e-5
-    assert cosines.diagonal().min() > 0.95
-
-
-def test_one_class_alone_is_the_middle_and_near_nothing() -> None:
-    keys = GaussianKeys(DIM)
-    keys.open(0, 1)
-    moments = keys.queries.moments(1)
-    moments.add(torch.ones(1, DIM), torch.tensor([0]))
-    keys.store(moments)
-    query = torch.stack([torch.ones(DIM), torch.zeros(DIM)])
-    assert keys.choose(query).tolist() == [0, 0]
-    assert keys.similarity(query).tolist() == [[0.0], [0.0]]

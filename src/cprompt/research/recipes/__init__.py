@@ -54,11 +54,8 @@ def method_recipe(method: str, flavour: str | None = None) -> tuple[str | None, 
 
 
 def _recipe_of(method: str) -> dict[str, Any]:
-    """A method's recipe, or the one that it names in `same_as`; {} if there is none."""
-    if method not in recipe_names("methods"):
-        return {}
-    recipe = read_recipe("methods", method)
-    return read_recipe("methods", recipe["same_as"]) if "same_as" in recipe else recipe
+    """A method's recipe; {} if there is none."""
+    return read_recipe("methods", method) if method in recipe_names("methods") else {}
 
 
 def recipe_names(kind: str) -> list[str]:
