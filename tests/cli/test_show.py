@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cprompt.research.record import Record
+from cprompt.training.movement import Movement
 from tests.cli.common import Main, ok, squeezed
 
 
@@ -35,6 +36,26 @@ def test_show_prints_the_settings_the_matrix_of_a_mode_and_the_metrics(
         start = lines.index("after task on 1 on 2 on 3 all seen") + 1
         assert lines[start : start + 3] == rows
         assert "Last-acc 50.00" in lines
+
+
+def test_show_prints_what_training_moved_and_what_it_left(
+    tmp_path: Path, hand_record: Record
+) -> None:
+    assert "moved by training" not in ok("show", _saved(hand_record, tmp_path))
+    hand_record.movement = [
+        {"prompts": Movement(10.0, 0.02, 0.001), "heads": Movement(0.0, 1.0, 1.0)},
+        {"prompts": Movement(10.0, 3.0, 3.0)},
+    ]
+    printed = ok("show", _saved(hand_record, tmp_path))
+    assert "\nwarning: prompts hardly moved in 1 of 2 tasks: by 0.01 % at most" in printed
+    lines = [squeezed(line).strip() for line in printed.splitlines()]
+    start = lines.index("moved by training, % task 1 task 2")
+    assert lines[start + 1 :] == ["prompts 0.20 30.00", "heads 100.00"]
+
+
+def _saved(record: Record, folder: Path) -> Path:
+    record.save(folder)
+    return folder
 
 
 def test_show_says_selected_unless_told(a_run: tuple[Path, str]) -> None:

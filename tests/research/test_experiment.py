@@ -26,8 +26,10 @@ from cprompt.research.checkpoint import load_checkpoint
 from cprompt.research.config import resolve
 from cprompt.research.experiment import CHECKPOINT, run
 from cprompt.research.record import load_record
+from cprompt.training.observers import Observer
 from cprompt.training.settings import Acceleration
 from cprompt.vit.loading import load_backbone
+from tests.conftest import TINY
 from tests.stopping import StopAt
 
 
@@ -48,6 +50,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     x, y = load_record(one), load_record(other)
     assert [r.to_dict() for r in x.rows] == [r.to_dict() for r in y.rows]
     assert x.losses == y.losses
+    assert x.movement == y.movement
 
 
 def test_a_run_on_a_model_that_cannot_be_prompted(tiny: dict[str, Any], tmp_path: Path) -> None:
@@ -200,6 +203,40 @@ def test_divergence_is_an_error_not_a_result(
     )
     with pytest.raises(ConfigError, match=r"training of task 1 diverged.*training\.lr"):
         run(diverging, tmp_path)
+    record = load_record(tmp_path)
+    assert not record.finished
+    [warning] = record.warnings
+    assert "training of task 1 diverged" in warning
+
+
+class Notices(Observer):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def noticed(self, message: str) -> None:
+        self.messages.append(message)
+
+
+def test_prompts_that_their_optimiser_leaves_alone_are_noticed(tmp_path: Path) -> None:
+    """CODA-Prompt under CPrompt's optimiser, and under its own."""
+    own = {"training.optimizer": "adam", "training.lr": 0.001, "training.weight_decay": 0.0}
+    found = {}
+    for kind, settings in {"matched": {"training.lr": 0.01}, "own": own}.items():
+        # A head of one class has nothing to learn.
+        tiny = {**TINY, "stream.sizes": [2, 2, 2], "training.epochs": 3, **settings}
+        observer = Notices()
+        config = resolve("shapes", "coda", overrides=tiny)
+        record = run(config, tmp_path / kind, observer=observer)
+        assert len(record.movement) == 3
+        assert set(record.movement[0]) == {"components", "keys", "attention", "heads"}
+        found[kind] = (record.warnings, observer.messages)
+    warnings, messages = found["matched"]
+    assert [w.split(" in ")[0] for w in warnings] == [
+        f"{group} hardly moved" for group in ("components", "keys", "attention")
+    ]
+    assert all("in 3 of 3 tasks" in warning for warning in warnings)
+    assert [m.split(" in ")[0] for m in messages] == [w.split(" in ")[0] for w in warnings]
+    assert found["own"] == ([], [])
 
 
 # --- what a run leaves --------------------------------------------------------------------------

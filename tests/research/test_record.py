@@ -14,6 +14,7 @@ import torch
 from cprompt.errors import CheckpointError
 from cprompt.research.evaluation import TaskCounts
 from cprompt.research.record import FILE, Record, environment, load_record
+from cprompt.training.movement import Movement
 
 
 def test_the_summary_by_hand(hand_record: Record) -> None:
@@ -85,9 +86,32 @@ def test_a_record_comes_back_as_it_was_written(
     hand_record: Record, tmp_path: Path, tasks: int
 ) -> None:
     hand_record.rows = hand_record.rows[:tasks]
+    hand_record.movement = [{"prompts": Movement(2.0, 1.5, 1.0, 0.1)}, {}][:tasks]
     hand_record.save(tmp_path / "run")
     for path in (tmp_path / "run", tmp_path / "run" / FILE):
         assert load_record(path) == hand_record
+
+
+def test_a_record_from_before_movement_was_measured_is_read(
+    hand_record: Record, tmp_path: Path
+) -> None:
+    hand_record.save(tmp_path)
+    written = json.loads((tmp_path / FILE).read_text())
+    for added in ("movement", "warnings", "failure"):
+        del written[added]
+    (tmp_path / FILE).write_text(json.dumps(written))
+    assert load_record(tmp_path) == hand_record
+    assert (hand_record.movement, hand_record.warnings) == ([], [])
+
+
+def test_warnings_are_in_the_file_and_worked_out_anew(hand_record: Record, tmp_path: Path) -> None:
+    hand_record.movement = [{"prompts": Movement(2.0, 0.001, 0.001)}]
+    hand_record.failure = "it stopped"
+    hand_record.save(tmp_path)
+    written = json.loads((tmp_path / FILE).read_text())
+    assert [text.split()[0] for text in written["warnings"]] == ["prompts", "it"]
+    (tmp_path / FILE).write_text(json.dumps(written | {"warnings": []}))
+    assert load_record(tmp_path).warnings == written["warnings"]
 
 
 def test_readers_of_the_file_find_the_summary_in_it(hand_record: Record, tmp_path: Path) -> None:

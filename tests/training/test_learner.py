@@ -17,6 +17,7 @@ from cprompt.errors import CheckpointError, ConfigError
 from cprompt.methods.base import Batches, Draws, Method
 from cprompt.seeds import mix
 from cprompt.training.learner import Learner, LearnerState, LossLog, Position
+from cprompt.training.movement import Movement
 from cprompt.training.observers import Observer
 from cprompt.training.settings import Seeds, TrainingConfig
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision
@@ -150,6 +151,7 @@ def test_without_parameters_loss_or_epochs_nothing_is_trained(
     assert (method.closed, method.task_sizes) == (2, [1, 1])
     assert trained.position == Position(2)
     assert not [e for e in log.events if e[0] == "epoch"]
+    assert trained.movement == {}
     if kind is not NoLoss:  # whose first step shows that there is no loss
         assert log.events == [("begins", 0, 1, 0, 0), ("begins", 1, 1, 0, 0)]
     started = [
@@ -202,6 +204,49 @@ def test_from_any_saved_state_it_goes_on_to_the_same_bits(
             assert found == losses[number]
         for mine, theirs in zip(again.weights, whole.weights, strict=True):
             assert torch.equal(mine, theirs)
+
+
+def test_movement_is_from_the_first_step_to_the_last_however_often_it_stops(
+    backbone: FrozenViT,
+) -> None:
+    whole, saves = Line(backbone), SavesAt(2, 5, 11)
+    config = TrainingConfig(**{**SGD, "epochs": 3})
+    first = Learner(whole, config, Seeds(init=3, data=4), CPU, checkpointer=saves)
+    found = []
+    for task in range(2):
+        first.learn_task(1, batches(task))
+        found.append(first.movement)
+        start = torch.rand(1, generator=torch.Generator().manual_seed(mix(3, task))).item()
+        moved = abs(whole.weights[task].item() - start)
+        assert set(first.movement) == {f"weights.{task}"}
+        measured = first.movement[f"weights.{task}"]
+        assert (measured.began, measured.moved) == pytest.approx((start, moved))
+        assert measured.turned == measured.moved > 0
+    for state in saves.states:
+        second = Learner(Line(backbone), config, Seeds(init=3, data=4), CPU)
+        second.restore(state)
+        for task in range(second.position.task, 2):
+            second.learn_task(1, batches(task))
+            assert second.movement == found[task]
+
+
+def test_movement_from_a_checkpoint_that_has_no_beginning_is_not_guessed(
+    backbone: FrozenViT,
+) -> None:
+    saves = SavesAt(2)
+    config = TrainingConfig(**{**SGD, "epochs": 3})
+    Learner(Line(backbone), config, Seeds(), CPU, checkpointer=saves).learn_task(1, batches())
+    state = saves.states[0]
+    old = LearnerState(
+        {n: t for n, t in state.tensors.items() if not n.startswith("began/")},
+        {k: v for k, v in state.about.items() if k != "movement"},
+    )
+    resumed = Learner(Line(backbone), config, Seeds(), CPU)
+    resumed.restore(old)
+    resumed.learn_task(1, batches())
+    assert resumed.movement == {}
+    resumed.learn_task(1, batches(1))
+    assert isinstance(resumed.movement["weights.1"], Movement)
 
 
 def test_optimiser_state_of_an_unknown_tensor_is_refused(backbone: FrozenViT) -> None:

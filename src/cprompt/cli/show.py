@@ -18,7 +18,7 @@ def show(
     ),
 ) -> None:
     """Print a run's settings, accuracy matrix and metrics from its record."""
-    from cprompt.report.terminal import matrix_table, summary_table
+    from cprompt.report.terminal import matrix_table, movement_table, summary_table
     from cprompt.research.record import load_record
 
     record = load_record(run)
@@ -33,6 +33,7 @@ def show(
         f"seeds: order {seeds['order']}, init {seeds['init']}, data {seeds['data']}",
         "time: " + ", ".join(f"{part} {s:.0f} s" for part, s in record.seconds.items()),
         "on " + ", ".join(f"{k} {v}" for k, v in record.environment.items()),
+        *(f"warning: {warning}" for warning in record.warnings),
         console=console,
     )
     if not record.rows:
@@ -43,3 +44,5 @@ def show(
         )
     console.print(matrix_table(record, "Accuracy in %", mode))
     console.print(summary_table(record))
+    if any(record.movement):
+        console.print(movement_table(record))

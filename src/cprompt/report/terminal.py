@@ -40,6 +40,18 @@ def summary_table(record: Record, title: str = "") -> Table:
     return table
 
 
+def movement_table(record: Record) -> Table:
+    """How far each task moved each group of parameters, in percent of where it began."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("moved by training, %")
+    for task in range(len(record.movement)):
+        table.add_column(f"task {task + 1}", justify="right")
+    for group in dict.fromkeys(group for task in record.movement for group in task):
+        moved = [task.get(group) for task in record.movement]
+        table.add_row(group, *("" if m is None else f"{100 * m.relative:.2f}" for m in moved))
+    return table
+
+
 def learners_table(records: Mapping[str, Record]) -> Table:
     """Accuracy over all classes seen after each task, as a curve and in numbers; a row per label.
 

@@ -12,7 +12,7 @@ from cprompt.data.pipeline.cache import open_images
 from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.device import pick_device
-from cprompt.errors import CheckpointError, DataError
+from cprompt.errors import CheckpointError, ConfigError, DataError
 from cprompt.methods.base import Method, create_method
 from cprompt.research import metrics
 from cprompt.research.checkpoint import CHECKPOINT, RunCheckpoint, check_backbone, load_run
@@ -20,6 +20,7 @@ from cprompt.research.config import RunConfig, deciding_settings, flatten
 from cprompt.research.evaluation import Evaluator, usable_modes
 from cprompt.research.record import Record, environment, peak_memory
 from cprompt.research.stream import TaskStream
+from cprompt.research.training_health import training_warnings
 from cprompt.seeds import mix
 from cprompt.training.acceleration import resolve_acceleration
 from cprompt.training.learner import Learner
@@ -152,10 +153,9 @@ class Experiment:
                 self.config.training.batch_size,
                 seed=mix(self.config.seeds.data, task),
             )
-            losses = self.learner.learn_task(self.stream.sizes[task], batches)
+            self._learn(task, batches)
             clock.charge("training")
             clock.add("waiting", batches.waited)
-            self.record.losses.append(losses)
             self._evaluate(task, evaluator)
             clock.charge("evaluation")
             self.checkpoint.save(self.learner.state())
@@ -163,6 +163,23 @@ class Experiment:
             now = metrics.accuracy_matrix(self.record.matrix())[task, : task + 1]
             self.observer.task_ends(task, self.record.summary(), now.tolist())
         return self.record
+
+    def _learn(self, task: int, batches: BatchLoader) -> None:
+        """Learn a task, and say at once what looks wrong in its training."""
+        record, known = self.record, self._warnings()
+        try:
+            record.losses.append(self.learner.learn_task(self.stream.sizes[task], batches))
+        except ConfigError as error:  # a loss is not finite: the record says why the run ends
+            record.failure = error.message
+            record.save(self.folder)
+            raise
+        record.movement.append(self.learner.movement)
+        for about, message in self._warnings().items():
+            if about not in known:
+                self.observer.noticed(f"{message} (task {task + 1})")
+
+    def _warnings(self) -> dict[str, str]:
+        return training_warnings(self.record.movement, self.record.losses)
 
     def _evaluate(self, task: int, evaluator: Evaluator) -> None:
         before = dict(evaluator.passes)

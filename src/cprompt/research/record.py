@@ -20,6 +20,8 @@ from cprompt.files import read_json, write_json
 from cprompt.research import metrics
 from cprompt.research.evaluation import TaskCounts, matrix_of, selection_accuracy
 from cprompt.research.stream import TaskStream
+from cprompt.research.training_health import training_warnings
+from cprompt.training.movement import Movement
 
 FORMAT = "cprompt-record"
 VERSION = 1
@@ -27,7 +29,7 @@ FILE = "record.json"
 
 _KEYS = {"images": "pictures"}
 """Fields with another key in the file, kept so that all records ever written can be read."""
-_BUILT = ("stream", "rows", "classes")
+_BUILT = ("stream", "rows", "classes", "movement")
 """Fields that are converted when stored."""
 
 
@@ -38,8 +40,10 @@ class Record:
     config: `RunConfig.public()`. classes: names by dataset label. seconds: wall-clock time per
     part of the run; `waiting` is the part of training spent waiting for images. test_passes:
     passes of test images through the backbone over the whole stream, without and with prompts.
-    losses: per task, the mean loss terms of each epoch. memory: peaks in bytes, of the process
-    and of a CUDA device, which may also hold decoded images.
+    losses: per task, the mean loss terms of each epoch. movement: per task, how far each group of
+    parameters went; empty in records from before it was measured. memory: peaks in bytes, of the
+    process and of a CUDA device, which may also hold decoded images. failure: why the run stopped,
+    if training diverged.
 
     >>> stream = TaskStream(order=(1, 0), sizes=(1, 1))
     >>> record = Record({}, stream, "drawn", ["disc", "star"], {}, {"train": 8, "test": 4})
@@ -56,10 +60,12 @@ class Record:
     parameters: dict[str, int] = field(default_factory=dict)
     rows: list[TaskCounts] = field(default_factory=list)
     losses: list[list[dict[str, float]]] = field(default_factory=list)
+    movement: list[dict[str, Movement]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     test_passes: dict[str, int] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    failure: str | None = None
 
     @property
     def finished(self) -> bool:
@@ -96,17 +102,25 @@ class Record:
                 found[f"average_accuracy_{mode}"] = metrics.average_accuracy(matrix)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
+    @property
+    def warnings(self) -> list[str]:
+        """What looks wrong in the training, for a person; also of an older record's losses."""
+        found = list(training_warnings(self.movement, self.losses).values())
+        return [*found, self.failure] if self.failure else found
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; the summary is for people and is not read back."""
+        """Plain values; summary and warnings are for people and are not read back."""
         return {
             "format": FORMAT,
             "version": VERSION,
             "finished": self.finished,
             "summary": self.summary(),
+            "warnings": self.warnings,
             **{_KEYS.get(k, k): v for k, v in vars(self).items() if k not in _BUILT},
             "classes": list(self.classes),
             "stream": self.stream.to_dict(),
             "rows": [row.to_dict() for row in self.rows],
+            "movement": [{group: dict(vars(m)) for group, m in t.items()} for t in self.movement],
         }
 
     @classmethod
@@ -117,6 +131,10 @@ class Record:
         known["classes"] = tuple(values["classes"])
         known["stream"] = TaskStream.from_dict(values["stream"])
         known["rows"] = [TaskCounts.from_dict(row) for row in values["rows"]]
+        known["movement"] = [
+            {group: Movement(**m) for group, m in task.items()}
+            for task in values.get("movement", [])
+        ]
         config = values["config"]
         if "method" in config:
             # Records of CPrompt once said whether its heads were aligned; those here are not.
@@ -126,7 +144,7 @@ class Record:
 
     def take_up(self, saved: Record) -> None:
         """Continue from the record of an interrupted part of the same run."""
-        for name in ("rows", "losses", "parameters", "test_passes", "memory"):
+        for name in ("rows", "losses", "movement", "parameters", "test_passes", "memory"):
             setattr(self, name, getattr(saved, name))
         self.seconds.update(saved.seconds)
 

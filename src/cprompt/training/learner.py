@@ -21,6 +21,7 @@ from cprompt.files import under_prefix, with_prefix
 from cprompt.methods.base import Method, rebuild
 from cprompt.seeds import generator, mix
 from cprompt.training.acceleration import compile_backbones, make_stepper
+from cprompt.training.movement import Movement, measure, start_values
 from cprompt.training.observers import Observer
 from cprompt.training.optimizer import learning_rate, make_optimizer, set_learning_rate
 from cprompt.training.settings import Acceleration, Seeds, TrainingConfig
@@ -75,7 +76,8 @@ class LossLog:
 class LearnerState:
     """Everything a learner needs to continue exactly as if it had not stopped.
 
-    `tensors` are named `method/…`, `optimizer/…` and `losses/sums`; `about` is plain JSON.
+    `tensors` are named `method/…`, `optimizer/…`, `began/…` and `losses/sums`; `about` is plain
+    JSON.
     """
 
     tensors: dict[str, Tensor]
@@ -127,8 +129,11 @@ class Learner:
         self.checkpointer = checkpointer
         self.position = Position(first_task)
         self.losses = LossLog()
+        self.movement: dict[str, Movement] = {}
+        """How far the latest task moved what it trained, by group; empty if it trained nothing."""
         self.optimizer: torch.optim.Optimizer | None = None
         self.stepper: Stepper | None = None
+        self._began: dict[str, Tensor] = {}
         self._compiled = False
 
     def prepare(self) -> None:
@@ -152,6 +157,7 @@ class Learner:
                 torch.manual_seed(mix(self.seeds.init, task))
                 self.method.begin_task(n_classes, generator(self.seeds.init, task))
                 self.method.to(self.device)
+                self.movement = {}
             done = self.position.epoch * len(train) + self.position.step
             total = self.training.epochs * len(train) if self._is_trained() else 0
             self.observer.task_begins(task, n_classes, total, done)
@@ -174,13 +180,15 @@ class Learner:
 
     def _train(self, train: BatchLoader) -> None:
         position = self.position
+        if position.epoch == position.step == 0:
+            self._began = start_values(self.method)
         while position.epoch < self.training.epochs:
             rate = learning_rate(self.training, position.epoch)
             set_learning_rate(self._ready_optimizer(), rate)
             for images, targets in train.epoch(position.epoch, position.step):
                 self.step(images, targets)
                 if not self.losses.names:  # the method has no loss: nothing to train
-                    self.losses = LossLog()
+                    self.losses, self._began = LossLog(), {}
                     return
                 if self.checkpointer and position.step < len(train):
                     self.checkpointer.after_step(self.state)
@@ -190,6 +198,8 @@ class Learner:
             if self.checkpointer and position.epoch < self.training.epochs:
                 self.checkpointer.after_step(self.state)
         self._read_losses()
+        if self._began:  # not if the task was already trained when the run was resumed
+            self.movement, self._began = measure(self.method, self._began), {}
 
     def step(self, images: Tensor, targets: Tensor) -> None:
         """One update on a batch on the device; advances the position by one step."""
@@ -252,6 +262,7 @@ class Learner:
             tensors={
                 **with_prefix("method", self.method.state_dict()),
                 **with_prefix("optimizer", self._optimizer_state()),
+                **with_prefix("began", self._began),
                 **({} if sums is None else {"losses/sums": sums}),
             },
             about={
@@ -262,6 +273,7 @@ class Learner:
                     "names": list(self.losses.names),
                     "steps": self.losses.steps,
                 },
+                "movement": {group: dict(vars(m)) for group, m in self.movement.items()},
             },
         )
 
@@ -278,6 +290,10 @@ class Learner:
             None if sums is None else sums.to(self.device),
             log["steps"],
         )
+        began = under_prefix("began", state.tensors)
+        self._began = {name: tensor.to(self.device) for name, tensor in began.items()}
+        moved = state.about.get("movement", {})  # checkpoints once had none
+        self.movement = {group: Movement(**m) for group, m in moved.items()}
 
     def _optimizer_state(self) -> dict[str, Tensor]:
         """Momentum and the like as `parameter/kind`; empty between tasks."""

@@ -25,7 +25,7 @@ class Observer:
         """`done` of a set's `total` images are decoded; each is decoded once."""
 
     def noticed(self, message: str) -> None:
-        """Something about the data is odd, but no reason to stop; `message` is for a person."""
+        """Something is odd in the data or the training; `message` is for a person. It goes on."""
 
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
         """Training of a task of `steps` steps starts, or resumes after `done` of them.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cprompt.report.comparison import compare, paired_test
+from cprompt.training.movement import Movement
 from tests.report.comparison.records import metric, with_last
 from tests.report.records import MakeRun
 
@@ -105,3 +106,11 @@ def test_different_tasks_are_said_to_answer_different_questions(make_run: MakeRu
     assert any(
         "did not learn the same classes" in note for note in compare([make_run()], [other]).notes
     )
+
+
+def test_a_side_whose_prompts_hardly_moved_is_named(make_run: MakeRun) -> None:
+    a, b = with_last(make_run(seed=1), 9), with_last(make_run("l2p", 1), 12)
+    b.record.movement = [{"pool": Movement(1.0, 0.001, 0.001)}]
+    notes = [note for note in compare([a], [b]).notes if "hardly moved" in note]
+    assert len(notes) == 1
+    assert notes[0].startswith("B, seed 1: pool hardly moved")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cprompt.report.page.grids import (
     NAMED_CLASSES,
     class_grid,
     class_lines,
     cost_grid,
+    movement_grid,
     run_grid,
     summary_grid,
 )
 from cprompt.report.series import sections
 from cprompt.research.stream import TaskStream
+from cprompt.training.movement import Movement
 from tests.report.records import MakeRun
 
 
@@ -73,3 +77,12 @@ def test_a_run_is_listed_with_what_its_numbers_depend_on(make_run: MakeRun) -> N
     assert shown["settings"] == section.series[0].digest
     assert (shown["fingerprint"], shown["versions"]) == ("0123456789ab", "cprompt 0, torch 2")
     assert (shown["Last-acc"], shown["test images"]) == (50, 18)
+
+
+def test_movement_is_over_all_tasks_and_runs(make_run: MakeRun) -> None:
+    one, two = make_run().record, make_run(seed=1).record
+    one.movement = [{"prompts": Movement(2.0, 1.0, 0.5)}, {"prompts": Movement(2.0, 0.4, 0.1)}]
+    two.movement = [{"prompts": Movement(1.0, 0.1, 0.1)}, {}]
+    [row] = movement_grid({"CPrompt": [one, two]}).rows
+    assert row[:2] == ("CPrompt", "prompts")
+    assert row[2:] == pytest.approx(((50 + 10) / 2, 10, 50, 5))

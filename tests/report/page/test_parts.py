@@ -12,6 +12,7 @@ from cprompt.report.page.blocks import Drawing, Part, TableBlock
 from cprompt.report.page.parts import SectionBuilder
 from cprompt.report.runs import RecordedRun
 from cprompt.report.series import sections
+from cprompt.training.movement import Movement
 from tests.report.page.records import page_of
 from tests.report.records import MakeRun
 
@@ -48,6 +49,19 @@ def test_an_old_record_gives_what_it_has(make_run: MakeRun) -> None:
     assert "Losses" not in page.by_tag["h3"]
     assert "elder" in page.by_tag["td"]
     assert "–" in page.by_tag["td"]
+
+
+@pytest.mark.usefixtures("only_page")
+def test_prompts_that_hardly_moved_are_told_at_the_top(make_run: MakeRun) -> None:
+    healthy, inert = make_run(), make_run("l2p")
+    assert "What training moved" not in page_of([healthy, inert]).by_tag["h3"]
+    healthy.record.movement = [{"prompts": Movement(1.0, 0.5, 0.5)}] * 3
+    inert.record.movement = [{"pool": Movement(1.0, 0.5, 0.001)}] * 3
+    page = page_of([healthy, inert])
+    assert "What training moved" in page.by_tag["h3"]
+    notes = [text for text in page.by_tag["p"] if "hardly moved" in text]
+    assert len(notes) == 1
+    assert "pool hardly moved in 3 of 3 tasks" in notes[0]
 
 
 NO_TRAINING: list[LossesByTask] = [[], [[], [], []], [[{}], [{}], [{}]], [[{}, {}], [], [{}]]]

@@ -64,6 +64,9 @@ def compare(a: Sequence[RecordedRun], b: Sequence[RecordedRun]) -> Comparison:
             "A and B did not learn the same classes in tasks of the same sizes; their numbers "
             "answer different questions."
         )
+    for name, side in zip("AB", sides, strict=True):
+        for run in side:
+            notes += [f"{name}, {seeds_of([run])}: {warning}." for warning in run.record.warnings]
     return Comparison(
         runs=(side_text(sides[0]), side_text(sides[1])),
         settings=differing_settings(settings, sides),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from cprompt.report import numbers
 from cprompt.report.captions import hardware_of
 from cprompt.report.definitions import METRIC_TEXTS
@@ -72,6 +74,31 @@ def class_lines(series: RecordsByLabel) -> list[list[str]]:
             names = [f"{one.name}: {one.percent:.0f} %" for one in classes]
             lines.append([label, kind, *names, *[""] * (NAMED_CLASSES - len(names))])
     return lines
+
+
+def movement_grid(series: RecordsByLabel) -> Grid:
+    """How far tasks moved each group of parameters, over all tasks and runs of a series."""
+    rows = []
+    for label, records in series.items():
+        tasks = [task for record in records for task in record.movement]
+        for group in dict.fromkeys(group for task in tasks for group in task):
+            found = [task[group] for task in tasks if group in task]
+            first = [m[0][group] for r in records if (m := r.movement) and group in m[0]]
+            rows.append(
+                (
+                    label,
+                    group,
+                    fmean(100 * m.relative for m in first) if first else None,
+                    *(f(100 * m.relative for m in found) for f in (min, max)),
+                    min(100 * m.relative_turn for m in found),
+                )
+            )
+    head = ("", "group", "first task", "least", "most", "least, without scaling")
+    notes = (
+        "‖after - before‖ / ‖before‖ of a task, over all its values, in percent; 100 for a group "
+        "that began at zero. Weight decay alone scales a group; the last column leaves that out.",
+    )
+    return Grid("Movement of trained parameters", head, tuple(rows), notes, texts=2)
 
 
 def cost_grid(series: RecordsByLabel) -> Grid:

@@ -17,6 +17,7 @@ from cprompt.report.page.grids import (
     class_grid,
     class_lines,
     cost_grid,
+    movement_grid,
     run_grid,
     summary_grid,
     task_grid,
@@ -54,6 +55,8 @@ class SectionBuilder:
             parts.append(self._classes())
             if trained := self._where(lambda records: numbers.loss_curves(records) is not None):
                 parts.append(self._losses(trained))
+            if moved := self._where(lambda records: any(any(r.movement) for r in records)):
+                parts.append(self._movement(moved))
             parts.append(self._cost())
         parts.append(self._runs())
         section = self.section
@@ -247,6 +250,15 @@ class SectionBuilder:
             [drawing],
         )
 
+    def _movement(self, series: RecordsByLabel) -> Part:
+        return Part(
+            self._ident("movement"),
+            "What training moved",
+            "How far each group of parameters went from where a task began. A group that stays "
+            "where it was drawn is not learnt, whatever the accuracy.",
+            [self._table("movement", movement_grid(series))],
+        )
+
     def _cost(self) -> Part:
         blocks: list[Drawing | TableBlock] = []
         if figures.any_costs(self.records):
@@ -289,6 +301,9 @@ def _notes(section: Section) -> list[str]:
     ]
     if unfinished:
         notes.append(f"Unfinished, and not part of any mean: {'; '.join(unfinished)}.")
+    for series in section.series:
+        for run in series.runs:
+            notes += [f"{series.label} {seeds_of([run])}: {w}." for w in run.record.warnings]
     for series in section.series:
         for seeds in repeated_seeds(series):
             notes.append(
