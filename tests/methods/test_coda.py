@@ -309,12 +309,12 @@ def test_bad_settings_say_what_is_wrong(backbone: FrozenViT) -> None:
 
 
 def test_the_flavours_are_coda_s_own_and_cprompt_s_training() -> None:
-    matched = resolve("imagenet_r20", "coda")
-    assert matched.flavour == "matched"
+    assert resolve("imagenet_r20", "coda").flavour == "official"
+    matched = resolve("imagenet_r20", "coda", "matched")
     assert (matched.training.optimizer, matched.training.epochs) == ("sgd", 10)
     assert (matched.training.lr, matched.training.batch_size) == (0.01, 16)
     assert (matched.settings["ccl"], matched.settings["pcl"]) == (False, False)
-    assert resolve("cifar100", "coda").settings["tau"] == 1.2
+    assert resolve("cifar100", "coda", "matched").settings["tau"] == 1.2
 
     official = resolve("cifar100", "coda", "official")
     training = official.training

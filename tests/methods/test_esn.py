@@ -17,6 +17,7 @@ from cprompt.methods.esn import (
     ESN,
     TEMPERATURES,
     TaskAttentionBlocks,
+    block_std,
     free_energy,
     lift,
     task_energies,
@@ -361,6 +362,23 @@ def test_the_flavours_are_esn_s_own_and_cprompt_s_prompt() -> None:
     assert (official.training.batch_size, official.training.epochs) == (128, 10)
     assert (official.settings["length"], official.settings["layers"]) == (100, [0])
     assert official.data.normalization == "imagenet"
+    assert (matched.settings["block_init"], official.settings["block_init"]) == ("fixed", "width")
     for flavour in (matched, official):
         assert (flavour.settings["energy"], flavour.settings["anchor"]) == ("released", -10.0)
         assert (flavour.training.optimizer, flavour.training.lr) == ("sgd", 0.01)
+
+
+@pytest.mark.parametrize(("dim", "n_heads"), [(768, 12), (192, 3)])
+def test_a_new_block_is_as_strong_at_any_width_as_at_the_published_one(
+    dim: int, n_heads: int
+) -> None:
+    """The spread of what value and projection make of a normalised token: (0.02² · 768) at 768."""
+    strength = {}
+    for init in ("fixed", "width"):
+        blocks = TaskAttentionBlocks(dim, n_heads, block_std(init, dim))
+        blocks.open(torch.zeros(dim), torch.Generator().manual_seed(0))
+        w = {name: rows.all()[0].detach() for name, rows in blocks._named().items()}
+        x = F.layer_norm(torch.randn(500, dim, generator=torch.Generator().manual_seed(1)), (dim,))
+        strength[init] = float((x @ w["v_weight"].T @ w["proj_weight"].T).std())
+    assert strength["width"] == pytest.approx(0.02**2 * 768, rel=0.03)
+    assert strength["fixed"] == pytest.approx(0.02**2 * dim, rel=0.03)

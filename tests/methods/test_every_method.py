@@ -53,7 +53,7 @@ SIZES = (3, 1, 2)
 
 def sizes_of(name: str) -> tuple[int, ...]:
     """Joint training has one task by definition."""
-    return (sum(SIZES),) if name == "joint" else SIZES
+    return (sum(SIZES),) if METHODS[name].single_task else SIZES
 
 
 def random_images(n: int, seed: int = 0, side: int = 48) -> Tensor:
@@ -271,7 +271,7 @@ def test_how_labels_are_numbered_changes_nothing(
 ) -> None:
     """Five classes in tasks of two, two and one; the same arrivals under other numbers."""
     small = {f"method.{key}": value for key, value in SMALL.get(name, {}).items()}
-    small |= {"stream.sizes": [5] if name == "joint" else [2, 2, 1], "training.epochs": 1}
+    small |= {"stream.sizes": [5] if METHODS[name].single_task else [2, 2, 1], "training.epochs": 1}
     small["data.options"] = {"classes": 5, "train_per_class": 3, "test_per_class": 4, "size": 48}
     order, new_label = np.array([3, 0, 4, 2, 1]), np.array([2, 4, 1, 0, 3])
 

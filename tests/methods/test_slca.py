@@ -274,3 +274,24 @@ def test_a_run_in_bf16_is_near_the_one_in_fp32_but_not_the_same(
 def test_settings_that_make_no_sense_are_named(backbone: FrozenViT, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         create_method("slca", backbone, wrong)
+
+
+def test_heads_of_the_recipe_start_small_so_that_the_backbone_starts_slowly(
+    backbone: FrozenViT,
+) -> None:
+    """The gradient that reaches the backbone at the first step, under both starts of the heads."""
+    recipe = resolve("cars10", "slca").settings
+    assert recipe["head_init"] == "normal"
+    norms = {}
+    for init in ("normal", "kaiming"):
+        method = create_method("slca", backbone, {"head_init": init})
+        assert isinstance(method, SLCA)
+        method.begin_task(40, torch.Generator().manual_seed(0))
+        assert method.heads.weight.current is not None
+        spread = float(method.heads.weight.current.detach().std())
+        assert spread == pytest.approx(0.02 if init == "normal" else backbone.dim**-0.5, rel=0.1)
+        images = torch.randn(8, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+        method.loss(method.embed(images), torch.arange(8), {})["ce"].backward()
+        gradients = [p.grad for p in method.tuned.parameters() if p.grad is not None]
+        norms[init] = float(torch.stack([g.square().sum() for g in gradients]).sum().sqrt())
+    assert norms["normal"] < norms["kaiming"] / 2

@@ -115,6 +115,8 @@ class Method(nn.Module):
     """Whether the backbone must be a `FrozenViT`; if not, any `Backbone` will do."""
     takes_returning: ClassVar[bool] = False
     """Whether a task may contain images of earlier classes, which keep their positions."""
+    single_task: ClassVar[bool] = False
+    """Whether all classes must come in one task, as for an upper bound."""
     extra_views: int = 0
     """How many randomly augmented views of every image `end_task` gets beside the test view."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
@@ -147,6 +149,11 @@ class Method(nn.Module):
 
     def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
         """Make room for `n_classes` new classes; initial values are drawn from `rng` (CPU)."""
+        if self.single_task and self.n_tasks:
+            raise ConfigError(
+                f"{self.name} sees all classes in one task",
+                hint="set --stream.tasks 1, or use --method finetune for a stream of tasks",
+            )
         self.task_sizes.append(n_classes)
 
     def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:

@@ -138,6 +138,8 @@ class Strata(Method):
         self.kept = KeptImages(self.project.width)
         self.first = FirstPrompt(config)
         self.counted: list[SeenImages] | None = None
+        self.solved: Statistics | None = None
+        """What the head was worked out from, while `judge` may ask for it."""
         dim = _length(self.last)
         self.register_buffer("weight", torch.zeros(0, size), persistent=False)
         self.register_buffer("narrow_weight", torch.zeros(0, self.project.width))
@@ -183,6 +185,7 @@ class Strata(Method):
 
     def count_features(self, features: Tensor, targets: Tensor, keys: Tensor | None) -> None:
         """The same from features (V · B, F), view by view, and the images' content keys (B,)."""
+        self.solved = None
         x = self.project(features)
         self.moments.add(x, targets)
         if keys is None:
@@ -204,6 +207,7 @@ class Strata(Method):
             self._set_head(dataclasses.replace(empty, narrow_weight=weight, bias=bias))
             return
         statistics = self._statistics()
+        self.solved = statistics if self.counted else None
         sample = self._sample(statistics)
         head = mixed_head(statistics, sample, self.narrow_last, config.shrinkage)
         self._set_head(
@@ -336,6 +340,7 @@ class Strata(Method):
     def judge(self, batches: Batches | None = None) -> Tensor | None:
         """Logits of labelled images, each left out if it was learnt; see `Method.judge`."""
         parts, self.counted = self.counted or [], None
+        solved, self.solved = self.solved, None
         if self.config.head == "single":
             return None
         if batches is not None:
@@ -346,7 +351,7 @@ class Strata(Method):
                 parts.append(SeenImages.of(embedded.keys, position, by_view))
         if not parts:
             return None
-        seen, statistics = SeenImages.joined(parts), self._statistics()
+        seen, statistics = SeenImages.joined(parts), solved or self._statistics()
         learnt = torch.ones_like(seen.key, dtype=torch.bool)
         if batches is not None:
             learnt = were_learnt(seen, self.kept, statistics.images)

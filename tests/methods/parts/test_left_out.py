@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from cprompt.methods.parts.class_moments import shrunk
 from cprompt.methods.parts.left_out import (
     LinearHead,
     Sample,
@@ -46,8 +45,9 @@ def sample() -> Sample:
 SIGMA = 0.7
 
 
-def sigma() -> Tensor:
-    return statistics().within + SIGMA * torch.eye(P, dtype=torch.float64)
+def shrinkage() -> float:
+    """Adds `SIGMA` to the diagonal."""
+    return SIGMA / float(statistics().within.diagonal().mean())
 
 
 def naive(i: int, tau: float, centre: Tensor) -> Tensor:
@@ -83,14 +83,14 @@ def naive_tau() -> float:
 
 
 def test_left_out_scores_are_those_of_a_head_without_the_image() -> None:
-    head = gaussian(statistics(), sigma(), sample())
+    head = gaussian(statistics(), shrinkage(), sample())
     centre, tau = statistics().means.mean(0), naive_tau()
     expected = torch.stack([naive(i, tau, centre) for i in range(sum(SIZES))])
     torch.testing.assert_close(head.left_out, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_half_square_is_a_distance_without_the_image() -> None:
-    head = gaussian(statistics(), sigma(), sample())
+    head = gaussian(statistics(), shrinkage(), sample())
     x, y = features()
     centre = statistics().means.mean(0)
     for i in (0, 5, 12):
@@ -102,8 +102,9 @@ def test_half_square_is_a_distance_without_the_image() -> None:
 
 
 def test_the_head_itself_is_linear_discriminant_analysis_with_the_noise_of_means_removed() -> None:
-    found, stats = gaussian(statistics(), sigma(), sample()), statistics()
-    inverse, tau, centre = torch.linalg.inv(sigma()), naive_tau(), stats.means.mean(0)
+    found, stats = gaussian(statistics(), shrinkage(), sample()), statistics()
+    sigma = stats.within + SIGMA * torch.eye(P, dtype=torch.float64)
+    inverse, tau, centre = torch.linalg.inv(sigma), naive_tau(), stats.means.mean(0)
     x, _ = features()
     scores = x @ found.weight.T + found.bias
     for c, mean in enumerate(stats.means):
@@ -120,8 +121,8 @@ def test_an_image_with_several_views_is_left_out_with_all_of_them() -> None:
     views = 3
     several = Statistics(means, scatter / len(x), counts, views, total=float(views * len(x)))
     torch.testing.assert_close(
-        gaussian(several, sigma(), sample()).left_out,
-        gaussian(statistics(), sigma(), sample()).left_out,
+        gaussian(several, shrinkage(), sample()).left_out,
+        gaussian(statistics(), shrinkage(), sample()).left_out,
     )
 
 
@@ -157,7 +158,7 @@ def test_degenerate_features_give_finite_scores(kind: str) -> None:
     some = Sample(x, apart, y)
     heads: list[LinearHead] = [
         nearest_mean(stats, some),
-        gaussian(stats, shrunk(stats.within, 0.001), some),
+        gaussian(stats, 0.001, some),
     ]
     for head in heads:
         for tensor in (head.weight, head.bias, head.left_out, head.half_square):

@@ -6,10 +6,12 @@ one, so its score follows from a few inner products (Sherman-Morrison): no head 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from cprompt.methods.parts.class_moments import shrunk
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,13 @@ class Statistics:
     """Per image."""
     total: float
     """Features that the covariance is the mean of: images times views."""
+    _factors: dict[float, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def factor(self, shrinkage: float) -> Tensor:
+        """The Cholesky factor (P, P) of the covariance, shrunk; worked out once for each amount."""
+        if shrinkage not in self._factors:
+            self._factors[shrinkage] = torch.linalg.cholesky(shrunk(self.within, shrinkage))
+        return self._factors[shrinkage]
 
     def part(self, columns: slice) -> Statistics:
         """The same for some columns of the features only."""
@@ -74,8 +83,8 @@ class LinearHead:
     """(k,): ½ (x - m)·Σ⁻¹(x - m), Σ without the image and m the mean of the class means."""
 
 
-def gaussian(statistics: Statistics, sigma: Tensor, sample: Sample) -> LinearHead:
-    """The discriminant of Gaussians with one covariance `sigma` (P, P): the shrunk `within`.
+def gaussian(statistics: Statistics, shrinkage: float, sample: Sample) -> LinearHead:
+    """The discriminant of Gaussians with one covariance Σ (P, P): the shrunk `within`.
 
     score_c(x) = (x - m)·Σ⁻¹(μ_c - m) - ½ (‖μ_c - m‖² - τ / n_c), with m the mean of the means and
     norms under Σ⁻¹. A mean of n_c images is off by noise of squared length τ / n_c, which would
@@ -85,7 +94,7 @@ def gaussian(statistics: Statistics, sigma: Tensor, sample: Sample) -> LinearHea
     """
     means, n = statistics.means, statistics.images.clamp(min=1)
     centre = means.mean(0)
-    factor = torch.linalg.cholesky(sigma)
+    factor = statistics.factor(shrinkage)
     rows = torch.cat([means - centre, sample.feature - centre, sample.apart])
     white = torch.linalg.solve_triangular(factor, rows.T, upper=False).T
     m, x, d = white.split([len(means), len(sample), len(sample)])

@@ -66,10 +66,10 @@ def mixed_head(
     `fit_to` is how many images of the sample, from the first on, weigh the heads; by default all.
     """
     end, few = statistics.part(last), sample.part(last)
-    on_last = gaussian(end, shrunk(end.within, LAST_LAYER), few)
+    on_last = gaussian(end, LAST_LAYER, few)
     heads = [nearest_mean(end, few), on_last]
     for amount in (shrinkage, STRONG):
-        heads.append(gaussian(statistics, shrunk(statistics.within, amount), sample))
+        heads.append(gaussian(statistics, amount, sample))
 
     scores = [head.left_out[:fit_to] for head in heads]
     spreads = _spreads(heads, scores, statistics, last)
@@ -208,7 +208,7 @@ def _familiarity(
     apart = end.means - centre
     spread = end.within + (apart * n[:, None]).T @ apart / n.sum().clamp(min=1)
     overall = torch.linalg.cholesky(shrunk(spread, LAST_LAYER))
-    within = torch.linalg.cholesky(shrunk(end.within, LAST_LAYER))
+    within = end.factor(LAST_LAYER)
     curve = 0.5 * (torch.cholesky_inverse(overall) - torch.cholesky_inverse(within))
 
     y, i = sample.position, torch.arange(len(sample), device=apart.device)
