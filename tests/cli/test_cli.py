@@ -18,7 +18,7 @@ COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ign
 PANELS = {
     "Learn from photos": "draw learn predict evaluate suggest backbones info undo "
     "forget rename merge watch export serve",
-    "Research": "demo run table show report compare list doctor",
+    "Research": "demo run table tune show report compare list doctor",
     "Tools": "cache",
 }
 

@@ -119,3 +119,15 @@ def test_a_seed_that_two_finished_runs_have_is_named(make_run: MakeRun) -> None:
     runs = [make_run(), make_run(seed=1), again, make_run(seed=2), make_run(seed=2, tasks=1)]
     [section] = sections(runs)
     assert repeated_seeds(section.series[0]) == ["1"]
+
+
+def test_runs_over_a_part_of_a_stream_are_apart_from_whole_ones(make_run: MakeRun) -> None:
+    whole = make_run()
+    part = make_run(seed=1, tasks=2, stream__first_tasks=2)
+    assert part.record.finished
+    one, two = sections([whole, part])
+    assert (one.n_tasks, two.n_tasks) == (3, 2)
+    assert (one.name, two.name) == ("shapes-3-tasks", "shapes-3-tasks-first-2")
+    assert two.title == f"{one.title}, the first 2 only"
+    assert [run for series in two.series for run in series.finished] == [part]
+    assert part.state == "finished, the first 2 of 3 tasks"

@@ -24,7 +24,7 @@ from cprompt.methods.cprompt import CPrompt
 from cprompt.research import experiment
 from cprompt.research.checkpoint import load_checkpoint
 from cprompt.research.config import resolve
-from cprompt.research.experiment import CHECKPOINT, run
+from cprompt.research.experiment import CHECKPOINT, load_method, run
 from cprompt.research.record import load_record
 from cprompt.training.observers import Observer
 from cprompt.training.settings import Acceleration
@@ -237,6 +237,48 @@ def test_prompts_that_their_optimiser_leaves_alone_are_noticed(tmp_path: Path) -
     assert all("in 3 of 3 tasks" in warning for warning in warnings)
     assert [m.split(" in ")[0] for m in messages] == [w.split(" in ")[0] for w in warnings]
     assert found["own"] == ([], [])
+
+
+def test_the_first_tasks_of_a_stream_are_those_of_the_whole_and_marked_as_a_part(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = run(settings(tiny), tmp_path / "whole")
+    part = run(settings(tiny, stream__first_tasks=2), tmp_path / "part")
+    assert (whole.partial, part.partial) == (False, True)
+    assert whole.finished
+    assert part.finished
+    assert part.stream == whole.stream
+    assert [row.to_dict() for row in part.rows] == [row.to_dict() for row in whole.rows[:2]]
+    assert part.losses == whole.losses[:2]
+    assert len(part.rows[-1].count) == 3 + 1
+    assert load_method(tmp_path / "part", load_backbone("test_vit", "random:0", 48)).task_sizes == [
+        3,
+        1,
+    ]
+    again = load_record(tmp_path / "part")
+    assert (again.partial, again.n_planned, again.finished) == (True, 2, True)
+    part_config, whole_config = settings(tiny, stream__first_tasks=2), settings(tiny)
+    assert part_config.default_folder() != whole_config.default_folder()
+    with pytest.raises(CheckpointError, match=r"stream\.first_tasks: 2 there, None now"):
+        run(whole_config, tmp_path / "part", resume=True)
+
+
+def test_a_part_that_is_longer_than_its_stream_is_refused(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="first_tasks is 4, but the stream has 3 tasks"):
+        run(settings(tiny, stream__first_tasks=4), tmp_path)
+    with pytest.raises(ConfigError, match="first_tasks 0 must be at least 1"):
+        settings(tiny, stream__first_tasks=0)
+
+
+def test_tasks_that_are_not_learnt_need_no_images(tiny: dict[str, Any], tmp_path: Path) -> None:
+    config = settings(tiny, stream__first_tasks=2)
+    dataset = config.data.load(1)
+    stream = config.stream.build(6, 1993)
+    seen = stream.seen_indices(dataset.test.labels, 1)
+    few = Dataset(dataset.name, dataset.train, dataset.test.subset(seen))
+    assert run(config, tmp_path, dataset=few).finished
 
 
 # --- what a run leaves --------------------------------------------------------------------------

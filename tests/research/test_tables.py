@@ -26,12 +26,13 @@ from cprompt.research.tables import (
     run_folder,
     table_names,
 )
+from cprompt.research.tuning import load_grid
 from cprompt.vit.loading import load_backbone
 
 # Typed from the paper's LaTeX, row by row: by benchmark, in the order of the table's columns.
 BESIDE = ("normalization", "official")
 """Not in the paper."""
-OURS = ("closed_form",)
+OURS = ("closed_form", "protocol")
 """Without any number of the paper."""
 
 MAIN: dict[str, str] = {
@@ -209,6 +210,37 @@ def test_the_table_of_closed_forms_compares_them_on_the_same_inputs() -> None:
         configs = [row_config(row, benchmark, 1) for row in spec.rows]
         assert {config.method for config in configs} == {"nearest_mean", "lda", "ranpac", "strata"}
         assert all(config.data == configs[0].data for config in configs)
+
+
+def test_what_was_chosen_for_a_benchmark_is_over_the_row_s_own_and_not_for_its_stand_in() -> None:
+    row = TableRow(
+        "SLCA",
+        "slca",
+        None,
+        "selected",
+        {"training.lr": 0.5, "method.head_init": "zero"},
+        {},
+        {"cars10": {"flavour": "official", "set": {"training.lr": 0.25, "training.epochs": 99}}},
+    )
+    cars, cifar = (row_config(row, benchmark, 1) for benchmark in ("cars10", "cifar100"))
+    assert (cars.training.lr, cars.training.epochs) == (0.25, 99)
+    assert (cifar.training.lr, cifar.training.epochs) == (0.5, 20)
+    assert cars.settings["head_init"] == cifar.settings["head_init"] == "zero"
+    small = row_config(row, "cars10", 1, small=True)
+    assert (small.training.lr, small.training.epochs) == (0.5, 3)
+    given = row_config(row, "cars10", 1, overrides={"training.lr": 0.125})
+    assert given.training.lr == 0.125
+
+
+def test_the_protocol_s_table_is_that_of_the_grid_and_shares_its_normalisation() -> None:
+    spec, grid = load_table("protocol"), load_grid()
+    assert [(row.label, row.method) for row in spec.rows] == [
+        (row.label, row.method) for row in grid.rows
+    ]
+    assert set(spec.benchmarks) == {*grid.benchmarks, *grid.like}
+    for row in spec.rows:
+        assert set(row.chosen) == set(spec.benchmarks)
+        assert {row_config(row, b, 1).data.normalization for b in spec.benchmarks} == {"auto"}
 
 
 @pytest.mark.parametrize("name", MAIN)

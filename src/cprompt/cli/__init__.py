@@ -34,6 +34,7 @@ from cprompt.cli import (
     show,
     suggest,
     table,
+    tune,
     undo,
     watch,
 )
@@ -86,6 +87,7 @@ _research = "Research"
 app.command(rich_help_panel=_research)(demo.demo)
 app.command(rich_help_panel=_research, context_settings=ALLOW_BARE_SETTINGS)(run.run)
 app.command(rich_help_panel=_research, context_settings=ALLOW_BARE_SETTINGS)(table.table)
+app.command(rich_help_panel=_research)(tune.tune)
 app.command(rich_help_panel=_research)(show.show)
 app.command(rich_help_panel=_research)(report.report)
 app.command(rich_help_panel=_research)(compare.compare)

@@ -25,9 +25,12 @@ def show(
     console = Console()
     config, seeds = record.config, record.config["seeds"]
     state = "finished" if record.finished else "under way"
+    of = f"{record.n_planned} tasks"
+    if record.partial:
+        of = f"the first {of} of {record.stream.n_tasks}"
     say(
         f"{config['method']['name']} on {config['benchmark']} ({record.dataset}), {state}: "
-        f"{len(record.rows)} of {record.stream.n_tasks} tasks, {len(record.classes)} classes",
+        f"{len(record.rows)} of {of}, {len(record.classes)} classes",
         f"backbone {record.backbone['name']} ({record.backbone['weights']}, "
         f"{record.backbone['fingerprint'][:12]})",
         f"seeds: order {seeds['order']}, init {seeds['init']}, data {seeds['data']}",

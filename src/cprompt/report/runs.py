@@ -47,9 +47,11 @@ class RecordedRun:
     def state(self) -> str:
         """`finished`, or how many tasks are done."""
         record = self.record
-        if record.finished:
-            return "finished"
-        return f"unfinished, {len(record.rows)} of {record.stream.n_tasks} tasks"
+        if not record.finished:
+            return f"unfinished, {len(record.rows)} of {record.n_planned} tasks"
+        if record.partial:
+            return f"finished, the first {record.n_planned} of {record.stream.n_tasks} tasks"
+        return "finished"
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:

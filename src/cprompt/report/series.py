@@ -47,7 +47,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """All series on one dataset cut into the same tasks.
+    """All series on one dataset cut into the same tasks, of which they learn the same.
 
     Runs that learnt all classes at once (joint training) are in every section of their benchmark.
     name: usable as the name of a file, and different for every section.
@@ -64,7 +64,8 @@ def sections(runs: Iterable[RecordedRun]) -> list[Section]:
     places: dict[str, dict[tuple[int, ...], list[RecordedRun]]] = {}
     for run in runs:
         record = run.record
-        where = sort_key([benchmark_of(record), record.dataset, list(record.classes)])
+        few = record.n_planned if record.partial else 0
+        where = sort_key([benchmark_of(record), record.dataset, list(record.classes), few])
         places.setdefault(where, {}).setdefault(record.stream.sizes, []).append(run)
     built: list[Section] = []
     names: Counter[str] = Counter()
@@ -76,15 +77,19 @@ def sections(runs: Iterable[RecordedRun]) -> list[Section]:
         for sizes, members in sorted(by_sizes.items(), key=lambda item: (len(item[0]), item[0])):
             record = members[0].record
             benchmark = benchmark_of(record)
+            n_tasks = record.n_planned
             name = _slug(f"{benchmark}-{len(sizes)}-tasks")
+            if record.partial:
+                name += f"-first-{n_tasks}"
             names[name] += 1
             built.append(
                 Section(
                     name=name if names[name] == 1 else f"{name}-{names[name]}",
                     title=f"{benchmark}: {sum(sizes)} classes of {record.dataset} in "
                     + ("one task" if len(sizes) == 1 else f"{len(sizes)} tasks")
-                    + ("" if len(sizes) == 1 else f" ({_sizes_text(sizes)})"),
-                    n_tasks=len(sizes),
+                    + ("" if len(sizes) == 1 else f" ({_sizes_text(sizes)})")
+                    + (f", the first {n_tasks} only" if record.partial else ""),
+                    n_tasks=n_tasks if record.partial else len(sizes),
                     series=_series(members),
                 )
             )

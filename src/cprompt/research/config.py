@@ -75,12 +75,19 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class StreamConfig:
-    """How classes are split into tasks: exactly one of increment, tasks and sizes."""
+    """How classes are split into tasks, by one of increment, tasks and sizes; where to stop."""
 
     increment: int | None = setting(None, "classes per task; the last task gets the remainder")
     first: int | None = setting(None, "with increment: classes of the first task")
     tasks: int | None = setting(None, "number of tasks")
     sizes: tuple[int, ...] | None = setting(None, "number of classes of each task")
+    first_tasks: int | None = setting(
+        None, "stop after so many tasks of the stream; empty: learn all of them"
+    )
+
+    def __post_init__(self) -> None:
+        few = self.first_tasks
+        check(few is None or few >= 1, f"first_tasks {few} must be at least 1")
 
     def build(self, n_classes: int, order: int | str | Sequence[int]) -> TaskStream:
         """The stream over a dataset of `n_classes`."""
@@ -91,6 +98,11 @@ class StreamConfig:
             tasks=self.tasks,
             sizes=self.sizes,
         )
+        if self.first_tasks is not None and self.first_tasks > len(sizes):
+            raise ConfigError(
+                f"stream.first_tasks is {self.first_tasks}, but the stream has {len(sizes)} tasks",
+                hint="leave it out to learn all of them",
+            )
         return TaskStream(class_order(n_classes, order), sizes)
 
 

@@ -83,7 +83,8 @@ class Experiment:
         self.dataset = dataset
         self.observer = observer
         self.stream = config.stream.build(len(dataset.classes), config.seeds.order)
-        _check_every_task_has_images(dataset, self.stream)
+        self.n_tasks = config.stream.first_tasks or self.stream.n_tasks
+        _check_every_task_has_images(dataset, self.stream, self.n_tasks)
         self.device = device = pick_device(config.execution.device)
         method = create_method(config.method, backbone, config.settings)
         usable_modes(method, config.evaluation.modes)
@@ -120,12 +121,12 @@ class Experiment:
     def _steps(self) -> int:
         """Steps of the whole run."""
         size, labels = self.config.training.batch_size, self.dataset.train.labels
-        tasks = (self.stream.indices(labels, task) for task in range(self.stream.n_tasks))
+        tasks = (self.stream.indices(labels, task) for task in range(self.n_tasks))
         return self.config.training.epochs * sum(-(-len(task) // size) for task in tasks)
 
     def run(self) -> Record:
         """Learn and evaluate all tasks that are left."""
-        self.observer.stream_begins(self.stream.n_tasks)
+        self.observer.stream_begins(self.n_tasks)
         self.record.save(self.folder)  # after a kill, it may be older than the checkpoint
         clock = self.checkpoint.clock
         clock.start()
@@ -145,7 +146,7 @@ class Experiment:
             folder=self.folder,
         )
         clock.charge("preparation")
-        for task in range(self.learner.position.task, self.stream.n_tasks):
+        for task in range(self.learner.position.task, self.n_tasks):
             indices = self.stream.indices(self.dataset.train.labels, task)
             batches = self._batches(
                 train.subset(indices),
@@ -250,9 +251,9 @@ def load_method(folder: Path, backbone: Backbone) -> Method:
     return method
 
 
-def _check_every_task_has_images(dataset: Dataset, stream: TaskStream) -> None:
+def _check_every_task_has_images(dataset: Dataset, stream: TaskStream, n_tasks: int) -> None:
     for part, images in (("train", dataset.train), ("test", dataset.test)):
-        for task in range(stream.n_tasks):
+        for task in range(n_tasks):
             if not len(stream.indices(images.labels, task)):
                 names = ", ".join(repr(dataset.classes[c]) for c in stream.labels(task)[:5])
                 raise DataError(

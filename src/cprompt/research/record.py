@@ -68,9 +68,19 @@ class Record:
     failure: str | None = None
 
     @property
+    def n_planned(self) -> int:
+        """Tasks that the run learns: all, or the first ones if its settings say so."""
+        return self.config.get("stream", {}).get("first_tasks") or self.stream.n_tasks
+
+    @property
+    def partial(self) -> bool:
+        """Whether the run learns only the first tasks of its stream."""
+        return self.n_planned < self.stream.n_tasks
+
+    @property
     def finished(self) -> bool:
-        """Whether every task was learnt and evaluated."""
-        return len(self.rows) == self.stream.n_tasks
+        """Whether every task that the run learns was learnt and evaluated."""
+        return len(self.rows) == self.n_planned
 
     def matrix(self, mode: str = "selected") -> metrics.AccuracyMatrix:
         """The counts behind a[i,j]."""
@@ -114,6 +124,7 @@ class Record:
             "format": FORMAT,
             "version": VERSION,
             "finished": self.finished,
+            "partial": self.partial,
             "summary": self.summary(),
             "warnings": self.warnings,
             **{_KEYS.get(k, k): v for k, v in vars(self).items() if k not in _BUILT},

@@ -15,8 +15,15 @@ from cprompt.research.recipes import benchmarks
 from cprompt.settings import suggest
 
 _MODES = ("selected", "given", "first")
-_TABLE = {"title": str, "paper": str, "benchmarks": list, "columns": dict, "rows": list}
-_ROW = {"label": str, "method": str, "flavour": str, "mode": str, "set": dict, "paper": dict}
+_TABLE = {
+    **{"title": str, "paper": str, "benchmarks": list, "columns": dict, "rows": list},
+    "notes": list,
+}
+_ROW = {
+    **{"label": str, "method": str, "flavour": str, "mode": str, "set": dict, "paper": dict},
+    "chosen": dict,
+}
+_CHOSEN = {"flavour": str, "set": dict}
 _DESCRIBED: dict[type, str] = {str: "text", list: "a list", dict: "names and values"}
 
 
@@ -35,6 +42,9 @@ def read_table_file(path: Path) -> dict[str, Any]:
         _check_keys(row, _ROW, ("label",), where, path)
         _check_names([row.get("mode", "selected")], list(_MODES), f"{where}mode", path)
         _check_names(list(row.get("paper", {})), table["benchmarks"], f"{where}paper", path)
+        _check_names(list(row.get("chosen", {})), table["benchmarks"], f"{where}chosen", path)
+        for benchmark, chosen in row.get("chosen", {}).items():
+            _check_keys(chosen, _CHOSEN, (), f"{where}chosen.{benchmark}: ", path)
         for benchmark, numbers in row.get("paper", {}).items():
             if not isinstance(numbers, list) or len(numbers) != len(table["columns"]):
                 raise ConfigError(

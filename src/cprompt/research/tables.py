@@ -7,7 +7,7 @@ flavour and settings. Runs are found by their settings, so tables share runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,10 @@ PAPER_SEEDS = (1993, 87, 1013)
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line: a method, its settings, and the paper's numbers in the order of the columns."""
+    """One line: a method, its settings, and the paper's numbers in the order of the columns.
+
+    chosen: by benchmark, the flavour and settings that were chosen there, over those of the row.
+    """
 
     label: str
     method: str
@@ -34,6 +37,7 @@ class TableRow:
     mode: str
     settings: Mapping[str, Any]
     paper: Mapping[str, Sequence[Any]]
+    chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class TableSpec:
     benchmarks: tuple[str, ...]
     columns: Mapping[str, str]
     rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ def _spec(name: str, about: Mapping[str, Any]) -> TableSpec:
             mode=row.get("mode", "selected"),
             settings=row.get("set", {}),
             paper=row.get("paper", {}),
+            chosen=row.get("chosen", {}),
         )
         for row in about["rows"]
     )
@@ -104,6 +110,7 @@ def _spec(name: str, about: Mapping[str, Any]) -> TableSpec:
         tuple(about["benchmarks"]),
         about["columns"],
         rows,
+        tuple(about.get("notes", ())),
     )
 
 
@@ -146,18 +153,25 @@ def row_config(
     """The settings of a row's run; `seed` is used for class order, initialisation and data.
 
     Methods that select a prompt are always evaluated in all modes, so that tables about the right
-    or the first prompt share the same runs.
+    or the first prompt share the same runs. What was chosen for a benchmark does not suit the drawn
+    images that stand in for it, except for the flavour.
     """
     settings: dict[str, Any] = dict.fromkeys(("seeds.order", "seeds.init", "seeds.data"), seed)
     if method_class(row.method).selects_task:
         settings["evaluation.modes"] = ["selected", "given", "first"]
+    chosen = row.chosen.get(benchmark, {})
     if small:
         settings |= flatten(_small(row.method, benchmark))
     return resolve(
         benchmark,
         row.method,
-        row.flavour,
-        overrides={**settings, **row.settings, **(overrides or {})},
+        chosen.get("flavour", row.flavour),
+        overrides={
+            **settings,
+            **row.settings,
+            **({} if small else chosen.get("set", {})),
+            **(overrides or {}),
+        },
     )
 
 
@@ -222,6 +236,7 @@ def fill(
             f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, "
             "augreg_in21k_ft_in1k)."
         )
+    notes += spec.notes
     if changed := _deciding_overrides(overrides or {}):
         notes.insert(1, f"Ours with {changed} in place of the benchmark's own.")
     if finished < wanted:
