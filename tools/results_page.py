@@ -12,16 +12,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cprompt.files import write_bytes
-from cprompt.report import figures
+from cprompt.report import figures, numbers
 from cprompt.report.tables import DASH, FORMATS, ours
 from cprompt.research.config import RunConfig
+from cprompt.research.cost import passes_per_prediction
 from cprompt.research.metrics import mean_std
+from cprompt.research.recipes import benchmark_recipe
 from cprompt.research.record import FILE, Record, load_record
 from cprompt.research.tables import (
     PAPER_SEEDS,
@@ -29,14 +33,19 @@ from cprompt.research.tables import (
     TableRow,
     TableSpec,
     fill,
+    finder,
     load_table,
     row_config,
     run_folder,
     select_benchmarks,
 )
+from cprompt.research.tuning import Outcome, anywhere, choose, load_grid, outcomes
+from cprompt.research.tuning import command as run_command
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = "results/vit_ti"
+TRIES = "results/tune"
+"""Where the runs of `cprompt tune` are."""
 BACKBONE = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 WEIGHTS = f"{BACKBONE}.safetensors"
 SETTINGS = {
@@ -57,10 +66,17 @@ class Shown(NamedTuple):
     seeds: tuple[int, ...]
     epochs: int | None = None
     """Epochs per task, where the runs had fewer than the benchmark's."""
+    normalization: str | None = None
+    """How inputs are normalised, where not as the table says."""
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        asked = {"training.epochs": self.epochs, "data.normalization": self.normalization}
+        return {name: value for name, value in asked.items() if value is not None}
 
     @property
     def settings(self) -> dict[str, Any]:
-        return SETTINGS if self.epochs is None else {**SETTINGS, "training.epochs": self.epochs}
+        return {**SETTINGS, **self.changed}
 
 
 MAIN = [Shown("cars10", ("cars10",), PAPER_SEEDS), Shown("cifar100", ("cifar100",), PAPER_SEEDS)]
@@ -85,6 +101,17 @@ BESIDE = [
     *(Shown("official", (benchmark,), ONE) for benchmark in TITLES),
     Shown("others", ("cars10",), ONE),
 ]
+
+
+PROTOCOL = [Shown("protocol", (benchmark,), PAPER_SEEDS) for benchmark in TITLES]
+SEVERAL_ORDERS = ("cprompt", "slca", "ranpac", "strata")
+"""Methods that the main tables are to have in all class orders; the others in one."""
+
+
+def paper_normalization(benchmark: str) -> Shown:
+    """The protocol's table with the normalisation that the paper has on the benchmark."""
+    own = benchmark_recipe(benchmark)["data"]["normalization"]
+    return Shown("protocol", (benchmark,), ONE, normalization=own)
 
 
 class Finding(NamedTuple):
@@ -225,17 +252,20 @@ def show(shown: Shown) -> str:
         f"--weights {WEIGHTS}",
         "--training.precision bf16 --format markdown",
     ]
-    if shown.epochs is not None:
-        lines[-1] = f"--training.epochs {shown.epochs} {lines[-1]}"
+    lines[-1] = " ".join([*(f"--{k} {v}" for k, v in shown.changed.items()), lines[-1]])
     joined = " \\\n    ".join(lines)
     table = fill(spec_of(shown), shown.seeds, find, overrides=shown.settings)
     return f"<!-- test: shown -->\n```sh\n{joined}\n```\n\n{FORMATS['markdown'](table)}"
 
 
 def value(
-    row: TableRow, benchmark: str, metric: str, settings: Mapping[str, Any] = SETTINGS
+    row: TableRow,
+    benchmark: str,
+    metric: str,
+    settings: Mapping[str, Any] = SETTINGS,
+    seed: int = ORDER,
 ) -> float | None:
-    record = run_of(row, benchmark, ORDER, settings)
+    record = run_of(row, benchmark, seed, settings)
     if record is None:
         return None
     return record.summary()[metric if row.mode == "selected" else f"{metric}_{row.mode}"]
@@ -247,71 +277,299 @@ def printed(row: TableRow, benchmark: str, spec: TableSpec, metric: str) -> floa
     return float(str(cell).partition("±")[0])
 
 
-def judge(finding: Finding) -> tuple[float, float | None]:
-    """How far apart the paper's two numbers are, and ours in class order 1993."""
-    shown = next(s for s in all_shown() if s.table == finding.table)
-    spec, benchmark = load_table(finding.table), shown.benchmarks[0]
-    rows = {(row.method, row.label): row for row in spec.rows}
-    better, worse = rows[finding.better], rows[finding.worse]
-    theirs = printed(better, benchmark, spec, finding.metric) - printed(
-        worse, benchmark, spec, finding.metric
-    )
-    a, b = (value(row, benchmark, finding.metric, shown.settings) for row in (better, worse))
-    return theirs, None if a is None or b is None else a - b
+def shown_of(finding: Finding) -> Shown:
+    return next(s for s in all_shown() if s.table == finding.table)
+
+
+def both_rows(finding: Finding) -> tuple[TableRow, TableRow]:
+    rows = {(row.method, row.label): row for row in load_table(finding.table).rows}
+    return rows[finding.better], rows[finding.worse]
+
+
+def claimed(finding: Finding) -> float:
+    """How far apart the paper's two numbers are."""
+    spec, benchmark = load_table(finding.table), shown_of(finding).benchmarks[0]
+    better, worse = (printed(r, benchmark, spec, finding.metric) for r in both_rows(finding))
+    return better - worse
+
+
+def differences(finding: Finding) -> list[float]:
+    """How far apart ours are, in each class order that both were run in."""
+    shown = shown_of(finding)
+    found = []
+    for seed in PAPER_SEEDS:
+        each = [
+            value(row, shown.benchmarks[0], finding.metric, shown.settings, seed)
+            for row in both_rows(finding)
+        ]
+        if None not in each:
+            found.append(each[0] - each[1])
+    return found
+
+
+@functools.cache
+def spread(benchmark: str, metric: str) -> float | None:
+    """How much a difference of two rows varies from one class order to another.
+
+    The pooled standard deviation of all differences that were measured in several class orders.
+    Without any, that of CPrompt times √2, as if the two rows were independent.
+    """
+    squares = freedom = 0.0
+    for finding in FINDINGS:
+        if shown_of(finding).benchmarks[0] == benchmark and finding.metric == metric:
+            found = differences(finding)
+            if len(found) > 1:
+                squares += (len(found) - 1) * mean_std(found)[1] ** 2
+                freedom += len(found) - 1
+    if freedom:
+        return math.sqrt(squares / freedom)
+    row = row_for("cprompt", benchmark)
+    alone = [value(row, benchmark, metric, SETTINGS, seed) for seed in PAPER_SEEDS]
+    known = [number for number in alone if number is not None]
+    return math.sqrt(2) * mean_std(known)[1] if len(known) > 1 else None
+
+
+def verdict(found: Sequence[float], spread_of_one: float | None) -> str:
+    """Whether differences over class orders show what the paper finds.
+
+    Within noise: closer to zero than twice the standard error of their mean.
+    """
+    if not found:
+        return "not run"
+    mean = sum(found) / len(found)
+    if spread_of_one is None or abs(mean) <= 2 * spread_of_one / math.sqrt(len(found)):
+        return "within noise"
+    return "agrees" if mean > 0 else "**does not agree**"
 
 
 def findings() -> str:
-    lines = ["| the paper finds | in the paper | here | |", "| --- | ---: | ---: | --- |"]
-    agree = against = 0
+    lines = [
+        "| the paper finds | in the paper | here | class orders | |",
+        "| --- | ---: | ---: | ---: | --- |",
+    ]
+    verdicts = []
     for finding in FINDINGS:
-        theirs, mine = judge(finding)
-        if mine is None:
-            told = ["–", "not run"]
-        else:
-            agree, against = agree + (mine > 0), against + (mine <= 0)
-            told = [f"{mine:+.2f}", "agrees" if mine > 0 else "**does not agree**"]
-        lines.append(f"| {finding.says} | {theirs:+.2f} | {' | '.join(told)} |")
+        found = differences(finding)
+        noise = spread(shown_of(finding).benchmarks[0], finding.metric)
+        verdicts.append(verdict(found, noise))
+        here = f"{sum(found) / len(found):+.2f}" if found else DASH
+        lines.append(
+            f"| {finding.says} | {claimed(finding):+.2f} | {here} | {len(found) or DASH} "
+            f"| {verdicts[-1]} |"
+        )
+    noises = {
+        f"{noise:.2f} points on {TITLES[benchmark]}"
+        for benchmark in TITLES
+        if (noise := spread(benchmark, "last_accuracy")) is not None
+    }
     counted = (
-        f"Of {len(FINDINGS)} findings, {agree} agree, {against} do not, and "
-        f"{len(FINDINGS) - agree - against} could not be checked yet, as a run is missing."
+        f"Of {len(FINDINGS)} findings, {verdicts.count('agrees')} agree, "
+        f"{verdicts.count('within noise')} are within noise, "
+        f"{verdicts.count('**does not agree**')} do not agree, and {verdicts.count('not run')} "
+        "could not be checked yet, as a run is missing. From one class order to another a "
+        f"difference in Last-acc varies by {' and '.join(sorted(noises))} (standard deviation); "
+        "one that is closer to zero than twice its standard error is within noise."
     )
     return counted + "\n\n" + "\n".join(lines) + "\n"
 
 
 def all_shown() -> list[Shown]:
-    return [*MAIN, *ANALYSES, *BESIDE]
+    return [*MAIN, *ANALYSES, *BESIDE, *PROTOCOL]
 
 
-def wanted_runs(which: Sequence[Shown]) -> Iterator[tuple[str, str, int, Record | None]]:
-    """(benchmark, label, class order, record or None) of every run these tables need, once each."""
+class Wanted(NamedTuple):
+    """A run that a table needs, and its record if it was made."""
+
+    benchmark: str
+    label: str
+    seed: int
+    config: RunConfig
+    record: Record | None
+
+
+def wanted_runs(which: Sequence[Shown]) -> Iterator[Wanted]:
+    """Every run that these tables need, once each."""
     met = set()
     for shown in which:
+        several = SEVERAL_ORDERS if shown.table == "protocol" else ("cprompt",)
         for row in spec_of(shown).rows:
             for benchmark in shown.benchmarks:
-                seeds = shown.seeds if row.method == "cprompt" or shown.seeds == ONE else ONE
-                for seed in seeds:
+                for seed in shown.seeds if row.method in several or shown.seeds == ONE else ONE:
                     config = row_config(row, benchmark, seed, overrides=shown.settings)
                     folder = run_folder(config, Path())
                     if folder not in met:
                         met.add(folder)
-                        title = (
-                            row.label
-                            if shown in MAIN
-                            else f"{shown.table}: {row.method} {row.label}"
-                        )
-                        yield benchmark, title, seed, find_finished(config)
+                        title = f"{shown.table}: {row.method} {row.label}"
+                        label = row.label if shown in MAIN else title
+                        yield Wanted(benchmark, label, seed, config, find_finished(config))
+
+
+def seconds_of(record: Record) -> float:
+    return sum(record.seconds.get(part, 0.0) for part in MEASURED_PARTS)
+
+
+@functools.cache
+def like_runs(benchmark: str) -> tuple[Record, ...]:
+    found = (record for record in records() if record.config["benchmark"] == benchmark)
+    return tuple(record for record in found if record.finished and not record.partial)
+
+
+def estimated_seconds(config: RunConfig) -> float | None:
+    """From runs of the same method on the benchmark, else of any, by their time per epoch."""
+    every = like_runs(config.benchmark)
+    alike = [r for r in every if r.config["method"]["name"] == config.method] or every
+    epochs = max(config.training.epochs, 1)
+    each = [
+        seconds_of(record) * epochs / max(record.config["training"]["epochs"], 1)
+        for record in alike
+    ]
+    return statistics.median(each) if each else None
 
 
 def missing() -> str:
-    absent: dict[str, list[str]] = {}
-    for benchmark, label, seed, record in wanted_runs(all_shown()):
-        if record is None:
-            absent.setdefault(benchmark, []).append(f"{label} ({seed})")
+    absent = [wanted for wanted in wanted_runs(all_shown()) if wanted.record is None]
     if not absent:
         return "Every run that a table above needs was made.\n"
-    return "".join(
-        f"- {TITLES[benchmark]}: {', '.join(labels)}.\n" for benchmark, labels in absent.items()
+    lines = ["| benchmark | row | order | minutes | command |", "| --- | --- | ---: | ---: | --- |"]
+    total = 0.0
+    for wanted in absent:
+        seconds = estimated_seconds(wanted.config)
+        total += seconds or 0.0
+        minutes = DASH if seconds is None else f"{seconds / 60:.0f}"
+        told = f"`{run_command(anywhere(wanted.config))}`"
+        lines.append(
+            f"| {wanted.benchmark} | {wanted.label} | {wanted.seed} | {minutes} | {told} |"
+        )
+    return (
+        f"{len(absent)} runs, about {total / 3600:.0f} hours one after another. Minutes are those "
+        "of runs that were made: the median of the same method's on the benchmark, or of all "
+        "methods', scaled by the epochs.\n\n" + "\n".join(lines) + "\n"
     )
+
+
+# --- the protocol -------------------------------------------------------------------------------
+
+
+def chosen() -> str:
+    """What was tried and chosen on held-out training images."""
+    grid, tried = load_grid(), finder(ROOT / TRIES)
+    parts = []
+    for benchmark in grid.benchmarks:
+        lines = [
+            "| | chosen | held out | the other tries |",
+            "| --- | --- | ---: | --- |",
+        ]
+        for row in grid.rows:
+            found = outcomes(grid, row, benchmark, tried, SETTINGS)
+            best = choose(found)
+            mine = DASH if best is None else best.one.label()
+            percent = DASH if best is None or best.accuracy is None else f"{best.accuracy:.2f}"
+            others = "; ".join(f"{o.one.label()}: {_result(o)}" for o in found if o is not best)
+            lines.append(f"| {row.label} | {mine} | {percent} | {others} |")
+        parts.append(f"**{TITLES[benchmark]}**\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _result(one: Outcome) -> str:
+    if one.accuracy is not None:
+        return f"{one.accuracy:.2f}"
+    return "diverged" if one.done else "not run"
+
+
+def tries() -> str:
+    """How a try is made, from the grid."""
+    grid = load_grid()
+    (count,) = {len(row.tries) for row in grid.rows}
+    return (
+        f"Each of the {count} tries of a row:\n\n"
+        f"- learns the first {grid.first_tasks} tasks in class order {grid.seed};\n"
+        f"- without {100 * grid.validation:g} % of the training images, which are held out, drawn "
+        "per class;\n"
+        "- and is judged by its Last-acc on those. Test images are not read.\n"
+    )
+
+
+def tune_command() -> str:
+    lines = [
+        f"cprompt tune --runs {TRIES}",
+        f"--backbone {BACKBONE}",
+        f"--weights {WEIGHTS}",
+        "--training.precision bf16",
+        "--data stanford_cars=CARS --data cifar100=CIFAR",
+        "--write src/cprompt/research/recipes/tables/protocol.yaml",
+    ]
+    return "<!-- test: parse -->\n```sh\n" + " \\\n    ".join(lines) + "\n```\n"
+
+
+def rows_run(benchmark: str) -> dict[str, list[Record]]:
+    """The finished runs of every row of the protocol, by its label."""
+    return {
+        row.label: [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
+        for row in load_table("protocol").rows
+    }
+
+
+def megabytes(record: Record) -> float:
+    """What a method keeps beside the backbone, in float32."""
+    return 4 * record.parameters["learnt"] / 1e6
+
+
+def cost() -> str:
+    """Accuracy, forgetting and what they cost, for every row of the protocol."""
+    parts = []
+    for benchmark, title in TITLES.items():
+        lines = [
+            "| | Last-acc | Avg-acc | FF | stored, MB | training, s | passes per prediction "
+            "| runs |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        ]
+        found = rows_run(benchmark)
+        for label, runs in found.items():
+            if not runs:
+                lines.append(f"| {label} | {' | '.join([DASH] * 6)} | 0 |")
+                continue
+            known = numbers.summary_cells(runs)
+            cells = [ours(known[m]) if m in known else DASH for m in METRICS]
+            method = runs[0].config["method"]
+            seconds = statistics.fmean(run.seconds.get("training", 0.0) for run in runs)
+            cells += [
+                f"{megabytes(runs[-1]):.1f}",
+                f"{seconds:.0f}",
+                str(passes_per_prediction(method["name"], method)),
+                str(len(runs)),
+            ]
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+        picture = ""
+        if any(found.values()):
+            picture = (
+                f"![Accuracy against training time and stored megabytes, {title}]"
+                f"(assets/cost_{benchmark}.png)\n\n"
+            )
+        parts.append(f"**{title}**\n\n{picture}" + "\n".join(lines) + "\n")
+    return "\n".join(parts) + (
+        "\nStored: what is kept beside the frozen backbone after the last task, in float32. "
+        "Training: wall-clock seconds of the whole stream, several runs at a time on the device. "
+        "[The protocol](protocol.md) has the settings.\n"
+    )
+
+
+def draw_cost(benchmark: str) -> None:
+    found = {label: runs for label, runs in rows_run(benchmark).items() if runs}
+    if not found:
+        return
+    accuracy = {
+        label: statistics.fmean(run.summary()["last_accuracy"] for run in runs)
+        for label, runs in found.items()
+    }
+    costs = {
+        "training, seconds": {
+            label: statistics.fmean(run.seconds.get("training", 0.0) for run in runs)
+            for label, runs in found.items()
+        },
+        "stored, MB": {label: megabytes(runs[-1]) for label, runs in found.items()},
+    }
+    image = figures.to_files(figures.accuracy_against_cost(costs, accuracy))["png"]
+    write_bytes(ROOT / "docs" / "assets" / f"cost_{benchmark}.png", image)
 
 
 def records() -> list[Record]:
@@ -329,7 +587,7 @@ def how() -> str:
     each = [record.environment for record in made]
     versions = sorted({f"torch {e['torch']}, timm {e['timm']}" for e in each})
     size = made[0].parameters["backbone"] / 1e6
-    short = sum(record is not None for *_, record in wanted_runs(ANALYSES))
+    short = sum(wanted.record is not None for wanted in wanted_runs(ANALYSES))
     return (
         f"- {len(made)} runs, each with its record in `{RUNS}`.\n"
         f"- Backbone: `{BACKBONE}`, {size:.1f} million parameters; every record has the "
@@ -617,6 +875,12 @@ PARTS = {
     "analyses": lambda: tables(ANALYSES),
     "beside": lambda: tables(BESIDE),
     "missing": missing,
+    "chosen": chosen,
+    "tries": tries,
+    "tune": tune_command,
+    "protocol": lambda: tables(PROTOCOL),
+    "paper_normalization": lambda: tables([paper_normalization(b) for b in TITLES]),
+    "cost": cost,
     "heads_alone": heads_alone,
     "commands": full_commands,
     "readme": readme_table,
@@ -657,6 +921,7 @@ def draw(benchmark: str) -> None:
 def main() -> None:
     for benchmark in TITLES:
         draw(benchmark)
+        draw_cost(benchmark)
     for path in pages():
         old = path.read_text("utf-8")
         new = up_to_date(old)

@@ -84,3 +84,12 @@ def test_a_dataset_that_looks_like_markup_is_printed_as_it_is(
     hand_record.dataset = "my [/b] photos"
     hand_record.save(tmp_path)
     assert "cprompt on shapes (my [/b] photos), finished" in ok("show", tmp_path)
+
+
+def test_show_says_that_only_the_first_tasks_were_learnt(
+    tmp_path: Path, hand_record: Record
+) -> None:
+    hand_record.config["stream"]["first_tasks"] = 2
+    hand_record.rows.pop()
+    printed = ok("show", _saved(hand_record, tmp_path))
+    assert "finished: 2 of the first 2 tasks of 3, 5 classes\n" in printed

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
+from cprompt.research import tuning
+from cprompt.research.tables import finder
 from tests.scripts import ROOT, load_tool
 
 
@@ -36,12 +39,71 @@ def test_a_finding_is_judged_by_the_counts_of_the_two_records(tool: ModuleType) 
     )
     l2p = tool.FINDINGS[0]
     assert (l2p.better, l2p.worse) == (tool.CPROMPT, ("l2p", "L2P"))
-    theirs, mine = tool.judge(l2p)
-    assert theirs == pytest.approx(66.77 - 60.39)
+    assert tool.claimed(l2p) == pytest.approx(66.77 - 60.39)
     cprompt = tool.value(tool.row_for("cprompt", "cars10"), "cars10", "last_accuracy")
+    [mine] = tool.differences(l2p)  # L2P was run in one order
     assert mine == pytest.approx(cprompt - last_accuracy("l2p-matched"))
     with pytest.raises(KeyError):  # the paper has no number for fine-tuning
-        tool.judge(dualprompt)
+        tool.claimed(dualprompt)
+
+
+@pytest.mark.parametrize(
+    ("found", "spread", "verdict"),
+    [
+        ([], 1.0, "not run"),
+        ([1.9], 1.0, "within noise"),
+        ([2.1], 1.0, "agrees"),
+        ([-2.1], 1.0, "**does not agree**"),
+        ([1.0, 1.4, 1.2, 1.2], 1.0, "agrees"),  # twice the standard error is 1
+        ([0.5, 1.0, 0.9], 1.0, "within noise"),
+        ([9.0], None, "within noise"),  # nothing tells how much an order changes
+    ],
+)
+def test_a_finding_needs_twice_its_standard_error(
+    tool: ModuleType, found: list[float], spread: float | None, verdict: str
+) -> None:
+    assert tool.verdict(found, spread) == verdict
+
+
+def test_the_spread_is_pooled_over_findings_in_several_class_orders(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool.spread.cache_clear()
+    few = {"a": [1.0, 3.0], "b": [0.0, 1.0, 5.0], "c": [7.0]}
+    made = [tool.Finding(says, "cars10", tool.CPROMPT, tool.CPROMPT) for says in few]
+    monkeypatch.setattr(tool, "FINDINGS", made)
+    monkeypatch.setattr(tool, "differences", lambda finding: few[finding.says])
+    by_hand = (np.var([1, 3], ddof=1) + 2 * np.var([0, 1, 5], ddof=1)) / 3
+    assert tool.spread("cars10", "last_accuracy") == pytest.approx(np.sqrt(by_hand))
+    # Without any, that of two independent runs of CPrompt.
+    tool.spread.cache_clear()
+    monkeypatch.setattr(tool, "FINDINGS", made[2:])
+    row = tool.row_for("cprompt", "cars10")
+    alone = [tool.value(row, "cars10", "last_accuracy", tool.SETTINGS, s) for s in (1993, 87, 1013)]
+    expected = np.sqrt(2) * np.std(alone, ddof=1)
+    assert tool.spread("cars10", "last_accuracy") == pytest.approx(expected)
+    tool.spread.cache_clear()
+
+
+def test_time_is_estimated_from_like_runs_by_their_epochs(tool: ModuleType) -> None:
+    row = tool.row_for("l2p", "cars10")
+    [record] = [r for r in tool.like_runs("cars10") if r.config["method"]["name"] == "l2p"]
+    seconds = sum(record.seconds[part] for part in ("preparation", "training", "evaluation"))
+    double = {**tool.SETTINGS, "training.epochs": 2 * record.config["training"]["epochs"]}
+    config = tool.row_config(row, "cars10", 87, overrides=double)
+    assert tool.estimated_seconds(config) == pytest.approx(2 * seconds)
+
+
+def test_the_table_of_the_protocol_and_the_summaries_are_those_of_the_tries(
+    tool: ModuleType,
+) -> None:
+    """Byte for byte; `cprompt tune --only-show --write` makes them."""
+    grid, find = tuning.load_grid(), finder(ROOT / tool.TRIES)
+    table = ROOT / "src/cprompt/research/recipes/tables/protocol.yaml"
+    assert table.read_text("utf-8") == tuning.protocol_table(grid, find, tool.SETTINGS)
+    for path in (ROOT / tool.TRIES).glob(f"*/{tuning.SUMMARY}"):
+        about = tuning.summary(grid, path.parent.name, find, tool.SETTINGS)
+        assert json.loads(path.read_text("utf-8")) == about
 
 
 def test_a_run_that_is_not_there_is_listed_and_nothing_is_made_up(
@@ -50,8 +112,12 @@ def test_a_run_that_is_not_there_is_listed_and_nothing_is_made_up(
     monkeypatch.setattr(tool, "RUNS", str(tmp_path))
     monkeypatch.setattr(tool, "all_shown", lambda: tool.MAIN[:1])
     monkeypatch.setattr(tool, "FINDINGS", tool.FINDINGS[:2])
-    assert all(record is None for *_, record in tool.wanted_runs(tool.all_shown()))
-    assert "L2P (1993)" in tool.missing()
-    assert "0 agree, 0 do not, and 2 could not be checked" in tool.findings()
+    tool.like_runs.cache_clear()
+    tool.spread.cache_clear()
+    assert all(wanted.record is None for wanted in tool.wanted_runs(tool.all_shown()))
+    assert "| cars10 | L2P | 1993 | – | `cprompt run cars10 --method l2p" in tool.missing()
+    assert "0 agree, 0 are within noise, 0 do not agree, and 2 could not" in tool.findings()
+    tool.like_runs.cache_clear()
+    tool.spread.cache_clear()
     row = tool.cells("cprompt", "cars10", tool.METRICS)
     assert [(cell.mean, cell.runs) for cell in row] == [(None, 0)] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from cprompt.methods.base import create_method
 from cprompt.methods.registry import METHODS
 from cprompt.report.tables import to_markdown
 from cprompt.research import cost
-from cprompt.research.cost import Cost, measure, paper_costs
+from cprompt.research.config import resolve
+from cprompt.research.cost import Cost, measure, paper_costs, passes_per_prediction
+from cprompt.research.experiment import run
 from cprompt.research.tables import load_table
 from cprompt.vit.promptable import FrozenViT
 
@@ -201,3 +204,19 @@ def test_the_table_has_the_replayed_and_the_honest_counts_of_every_method(
     assert macs == pytest.approx((EMBED + READ + read_prompted(50) + 2 * 196 * D) / 1e9)
     head = to_markdown(table).splitlines()[2]
     assert "| FLOPs, paper's convention (G) (paper) | stored (M) | trained per task (M) |" in head
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_passes_of_a_prediction_are_those_that_an_evaluation_counts(
+    name: str, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    """All classes in one task, so that every image is asked once and nothing is stored."""
+    tiny |= {"stream.sizes": [6], "training.epochs": 0}
+    config = resolve("shapes", name, overrides=tiny)
+    record = run(config, tmp_path)
+    counted = sum(record.test_passes.values()) / record.images["test"]
+    assert counted == passes_per_prediction(name, config.settings)
+
+
+def test_every_view_of_an_image_is_a_pass() -> None:
+    assert passes_per_prediction("strata", {"prediction_views": 4}) == 4

@@ -13,7 +13,9 @@ functions `paper_*` reproduce that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import timm
 import torch
@@ -56,6 +58,16 @@ def measure(method: Method, sizes: tuple[int, ...]) -> Cost:
     with FlopCounterMode(display=False) as counter, plain, torch.no_grad():
         method(torch.zeros(1, 3, *method.backbone.image_size))
     return Cost(stored, trained, counter.get_total_flops() // 2)
+
+
+def passes_per_prediction(method: str, settings: Mapping[str, Any]) -> int:
+    """Passes through the backbone for one answer.
+
+    One that gives the feature, one more for a query where the method has one, and all that for each
+    view of the image that it answers.
+    """
+    views: int = settings.get("prediction_views", 1)
+    return views * (1 + METHODS[method].uses_query)
 
 
 def paper_block(tokens: int, dim: int = DIM) -> int:

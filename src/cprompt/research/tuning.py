@@ -245,11 +245,11 @@ def _plain(row: TunedRow, one: Outcome, benchmark: str) -> dict[str, Any]:
         "failure": None if record is None else record.failure,
         "warnings": [] if record is None else record.warnings,
         "training_seconds": None if record is None else record.seconds.get("training"),
-        "command": command(_anywhere(one.config)),
+        "command": command(anywhere(one.config)),
     }
 
 
-def _anywhere(config: RunConfig) -> RunConfig:
+def anywhere(config: RunConfig) -> RunConfig:
     """The same run without paths and hardware of this machine; its images are in DATA."""
     plain = config.public()
     if DATASETS[config.data.dataset].needs_root:

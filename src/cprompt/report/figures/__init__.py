@@ -18,10 +18,12 @@ from cprompt.report.figures.heatmaps import (
     with_several_tasks,
 )
 from cprompt.report.figures.losses import losses
+from cprompt.report.figures.tradeoff import accuracy_against_cost
 
 __all__ = [
     "FEW_CLASSES",
     "MOST_CLASSES",
+    "accuracy_against_cost",
     "accuracy_axis_start",
     "accuracy_curves",
     "accuracy_heatmap",

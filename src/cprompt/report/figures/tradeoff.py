@@ -1,0 +1,48 @@
+"""Accuracy against what it costs, one point per method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from cprompt.report.figures.layout import WIDTH, add_legend, dress
+from cprompt.report.figures.style import INK, style_at
+
+LEAST = 0.01
+"""Costs below this are drawn at it: a logarithmic axis has no zero."""
+
+
+def accuracy_against_cost(
+    costs: Mapping[str, Mapping[str, float]], accuracy: Mapping[str, float]
+) -> Figure:
+    """One panel for each kind of cost, by its name; costs and accuracies by the label of a method.
+
+    The upper left is best. Cost axes are logarithmic.
+    """
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    places = {label: style_at(i) for i, label in enumerate(accuracy)}
+    for number, (kind, of) in enumerate(costs.items()):
+        axes = figure.add_subplot(1, len(costs), number + 1)
+        dress(axes)
+        for label, percent in accuracy.items():
+            if label in of:
+                style = places[label]
+                axes.plot(
+                    max(of[label], LEAST),
+                    percent,
+                    linestyle="none",
+                    marker=style.marker,
+                    markersize=8,
+                    color=style.color,
+                    label=label if number == 0 else None,
+                )
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xlabel(kind)
+        if number == 0:
+            axes.set_ylabel("accuracy after the last task, %")
+        axes.grid(alpha=0.18, color=INK)
+    add_legend(figure)
+    return figure

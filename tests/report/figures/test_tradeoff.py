@@ -1,0 +1,20 @@
+"""Points of accuracy over cost."""
+
+from __future__ import annotations
+
+from cprompt.report.figures.tradeoff import accuracy_against_cost
+
+
+def test_every_method_is_where_its_cost_and_accuracy_are() -> None:
+    figure = accuracy_against_cost(
+        {"seconds": {"A": 10.0, "B": 0.0}, "megabytes": {"A": 3.0}}, {"A": 40.0, "B": 60.0}
+    )
+    seconds, megabytes = figure.axes
+    points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in seconds.lines]  # type: ignore[index]
+    assert points == [(10.0, 40.0), (0.01, 60.0)]
+    assert [line.get_label() for line in seconds.lines] == ["A", "B"]
+    assert [line.get_xdata()[0] for line in megabytes.lines] == [3.0]  # type: ignore[index]
+    assert seconds.get_xscale() == megabytes.get_xscale() == "log"
+    assert (seconds.get_xlabel(), megabytes.get_xlabel()) == ("seconds", "megabytes")
+    assert seconds.lines[0].get_marker() != seconds.lines[1].get_marker()
+    assert megabytes.lines[0].get_color() == seconds.lines[0].get_color()
