@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from cprompt.research import tuning
-from cprompt.research.tables import finder
+from cprompt.research.record import Record
+from cprompt.research.tables import finder, run_folder
 from tests.scripts import ROOT, load_tool
 
 
@@ -121,3 +123,47 @@ def test_a_run_that_is_not_there_is_listed_and_nothing_is_made_up(
     tool.spread.cache_clear()
     row = tool.cells("cprompt", "cars10", tool.METRICS)
     assert [(cell.mean, cell.runs) for cell in row] == [(None, 0)] * 3
+
+
+def test_accuracy_and_cost_are_those_of_the_rows_records(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hand_record: Record
+) -> None:
+    hand_record.parameters = {"learnt": 2_500_000, "backbone": 1}
+    hand_record.seconds = {"training": 100.0}
+    other = copy.deepcopy(hand_record)
+    other.rows[-1].correct["selected"][0] += 1
+    other.seconds = {"training": 300.0}
+    known = {("cars10", "CPrompt", 1993): hand_record, ("cars10", "CPrompt", 87): other}
+    monkeypatch.setattr(
+        tool, "run_of", lambda row, benchmark, seed: known.get((benchmark, row.label, seed))
+    )
+    text = tool.cost()
+    mean, std = (9 + 10) / 36 * 100, np.std([900 / 18, 1000 / 18], ddof=1)
+    [line] = [x for x in text.splitlines() if x.startswith("| CPrompt | ") and "| 2 |" in x]
+    assert line.startswith(f"| CPrompt | {mean:.2f}±{std:.2f} | ")
+    assert line.endswith("| 10.0 | 200 | 2 | 2 |")  # 4 bytes each; a query pass and a prompted one
+    assert "(assets/cost_cars10.png)" in text
+    assert "(assets/cost_cifar100.png)" not in text
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    for benchmark in ("cars10", "cifar100"):
+        tool.draw_cost(benchmark)
+    drawn = [path.name for path in (tmp_path / "docs" / "assets").iterdir()]
+    assert drawn == ["cost_cars10.png"]
+
+
+def test_what_was_chosen_is_shown_with_the_other_tries(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hand_record: Record
+) -> None:
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    grid = tuning.load_grid()
+    row = grid.row("slca")
+    for number in range(1, 5):
+        config = tuning.try_config(grid, row, number, "cars10", tool.SETTINGS)
+        record = copy.deepcopy(hand_record)
+        record.rows[-1].correct["selected"][0] = number % 4
+        record.save(run_folder(config, tmp_path / tool.TRIES))
+    [line] = [x for x in tool.chosen().splitlines() if x.startswith("| SLCA | official, lr × 0.3")]
+    assert line == (
+        f"| SLCA | official, lr × 0.3 | {1100 / 18:.2f} | official: {900 / 18:.2f}; "
+        f"official, head_init kaiming: {1000 / 18:.2f}; official, lr × 3: {800 / 18:.2f} |"
+    )
