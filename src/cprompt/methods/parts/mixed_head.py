@@ -26,6 +26,8 @@ EXPECTED = 3.0
 """Spread of the logits, summed over heads, before any image speaks."""
 ROBUSTNESS = 0.5
 """Exponent of the loss by which heads are weighted: 0 is likelihood, 1 the expected error."""
+FEW, MANY = 5, 10
+"""Images per class up to which likelihood weighs the heads, and from which on `ROBUSTNESS` does."""
 FEWEST = 10
 """Images left out below which nothing is fitted."""
 
@@ -109,9 +111,10 @@ def _weights(
 ) -> Tensor:
     """The weight of each head (heads,), by how the images left out are answered.
 
-    Their mean of (1 - p^q) / q is minimised, p being the probability of the true class and q
-    `ROBUSTNESS` (generalised cross-entropy, Zhang, Sabuncu 2018): likelihood would care most for
-    the few images that no head knows. Weights are positive: w = w₀ exp(v), with a penalty
+    Their mean of (1 - p^q) / q is minimised, p being the probability of the true class
+    (generalised cross-entropy, Zhang, Sabuncu 2018). With many images per class, likelihood (q = 0)
+    would care most for the few that no head knows; with few, those are the ones to learn from. See
+    `robustness`. Weights are positive: w = w₀ exp(v), with a penalty
     ‖v‖² / k that leaves them near w₀ if there are few images. w₀ gives all heads the same spread.
     Then all weights are divided by the temperature of maximal likelihood, with smoothed targets,
     so that probabilities are calibrated. With one image per class nothing can be left out, and the
@@ -126,13 +129,13 @@ def _weights(
         return start
     z = torch.stack(list(scores)).cpu().numpy()  # (heads, k, C)
     first, y = start.cpu().numpy(), positions.cpu().numpy()
-    rows = np.arange(len(y))
+    rows, q = np.arange(len(y)), robustness(float(statistics.images.median()))
 
     def loss(v: Floats) -> tuple[float, Floats]:
         w = first * np.exp(v)
         p = _softmax(np.tensordot(w, z, axes=1))
-        own = p[rows, y].clip(min=1e-12) ** ROBUSTNESS
-        value = float((1 - own).mean() / ROBUSTNESS + v @ v / len(y))
+        own = p[rows, y].clip(min=1e-12) ** q
+        value = float((1 - own).mean() / q + v @ v / len(y))
         slope = (own * (np.einsum("kc,jkc->jk", p, z) - z[:, rows, y])).mean(axis=1)
         return value, w * slope + 2 * v / len(y)
 
@@ -154,6 +157,16 @@ def _weights(
 
     temperature = np.exp(minimize_scalar(surprise, bounds=(-3, 5), method="bounded").x)
     return torch.from_numpy(weights / temperature).to(start)
+
+
+def robustness(images: float) -> float:
+    """The exponent q for classes of so many images: nearly 0 up to `FEW`, 0.5 from `MANY` on.
+
+    >>> [robustness(n) for n in (2, 8, 40)]
+    [0.001, 0.3, 0.5]
+    """
+    share = (images - FEW) / (MANY - FEW)
+    return ROBUSTNESS * min(1.0, max(0.002, share))
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -25,8 +25,8 @@ class SeenImages:
 
     @classmethod
     def of(cls, key: Tensor, position: Tensor, by_view: Tensor) -> SeenImages:
-        """From features (views, n, P)."""
-        return cls(key, position, by_view[0].half(), by_view.mean(0).half())
+        """From features (views, n, P); keys are made on the CPU and join them on their device."""
+        return cls(key.to(position.device), position, by_view[0].half(), by_view.mean(0).half())
 
     @classmethod
     def joined(cls, parts: list[SeenImages]) -> SeenImages:
