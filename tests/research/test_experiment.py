@@ -225,7 +225,7 @@ def test_prompts_that_their_optimiser_leaves_alone_are_noticed(tmp_path: Path) -
         # A head of one class has nothing to learn.
         tiny = {**TINY, "stream.sizes": [2, 2, 2], "training.epochs": 3, **settings}
         observer = Notices()
-        config = resolve("shapes", "coda", overrides=tiny)
+        config = resolve("shapes", "coda", "matched", overrides=tiny)
         record = run(config, tmp_path / kind, observer=observer)
         assert len(record.movement) == 3
         assert set(record.movement[0]) == {"components", "keys", "attention", "heads"}
