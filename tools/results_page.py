@@ -549,7 +549,9 @@ def cost() -> str:
     return "\n".join(parts) + (
         "\nStored: what is kept beside the frozen backbone after the last task, in float32. "
         "Training: wall-clock seconds of the whole stream, several runs at a time on the device. "
-        "[The protocol](protocol.md) has the settings.\n"
+        "[The protocol](protocol.md) has the settings. "
+        + " ".join(load_table("protocol").notes[1:])
+        + "\n"
     )
 
 

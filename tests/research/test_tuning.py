@@ -69,7 +69,7 @@ def test_every_try_is_on_held_out_images_of_the_first_three_tasks() -> None:
     for row, number, benchmark in EVERY_TRY:
         config = try_config(GRID, row, number, benchmark, {"data.validation": None})
         assert config.data.validation == 0.1
-        assert config.data.normalization == "auto"
+        assert config.data.normalization == "inception"
         assert {config.seeds.order, config.seeds.init, config.seeds.data} == {1993}
         stream = config.stream.build(CLASSES[benchmark], 1993)
         learnt = stream.order[: sum(stream.sizes[: config.stream.first_tasks])]
@@ -224,7 +224,7 @@ def test_the_table_has_what_was_chosen_and_says_what_was_not(
     for row in spec.rows:
         config = row_config(row, "cars10", 87)
         assert config.data.validation is config.stream.first_tasks is None
-        assert config.data.normalization == "auto"
+        assert config.data.normalization == "inception"
         assert config.seeds.order == 87
     on_cars, *others = spec.notes[1:]
     assert "SLCA" not in on_cars
