@@ -61,6 +61,7 @@ class TuningGrid:
     """recipes/tune.yaml: the rows and how tries are run.
 
     like: benchmarks that use another one's choice. settings: those of every run of the protocol.
+    of_tries: what tries set instead.
     """
 
     validation: float
@@ -69,6 +70,7 @@ class TuningGrid:
     benchmarks: tuple[str, ...]
     like: Mapping[str, str]
     settings: Mapping[str, Any]
+    of_tries: Mapping[str, Any]
     rows: tuple[TunedRow, ...]
 
     def row(self, name: str) -> TunedRow:
@@ -103,6 +105,7 @@ def load_grid() -> TuningGrid:
         tuple(about["benchmarks"]),
         about["like"],
         about["set"],
+        about["tries"],
         rows,
     )
 
@@ -134,7 +137,8 @@ def try_config(
     A method that learns all classes at once learns those of the first tasks at once.
     """
     one = row.tries[number - 1]
-    settings = {**grid.settings, **settings_of_try(row, one, benchmark), **(overrides or {})}
+    shared = {**grid.settings, **grid.of_tries}
+    settings = {**shared, **settings_of_try(row, one, benchmark), **(overrides or {})}
     settings |= {"data.validation": grid.validation, "stream.first_tasks": grid.first_tasks}
     if method_class(row.method).single_task:
         classes = grid.first_tasks * benchmark_recipe(benchmark)["stream"]["increment"]
