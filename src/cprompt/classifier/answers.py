@@ -49,6 +49,26 @@ def responses(
         )
 
 
+def patch_shares(
+    method: Method,
+    images: DecodedImages,
+    positions: NDArray[np.int64],
+    preparation: Preparation,
+    device: torch.device,
+    precision: Precision = "fp32",
+) -> NDArray[np.float64] | None:
+    """`Method.patch_shares` of every image: (n, rows, columns)."""
+    loader = BatchLoader(images, positions, preparation, 16, seed=None, device=device)
+    found = []
+    for batch, targets in loader.epoch(0):
+        with torch.no_grad():
+            shares = method.patch_shares(batch, targets, precision)
+        if shares is None:
+            return None
+        found.append(shares.double().cpu().numpy())
+    return np.concatenate(found) if found else None
+
+
 def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
     """Concatenate the tensors of several responses; None if there are none."""
     there = [part for part in parts if part is not None]

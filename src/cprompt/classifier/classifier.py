@@ -21,9 +21,9 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from cprompt.classifier import batch_checks, changes, joining, model_folder, photo_sources
-from cprompt.classifier.answers import are_blank, joined, responses
+from cprompt.classifier.answers import are_blank, joined, patch_shares, responses
 from cprompt.classifier.evaluation import Evaluation, assess
-from cprompt.classifier.explanation import Explanation, nearest_keys
+from cprompt.classifier.explanation import Explanation, PhotoParts, nearest_keys
 from cprompt.classifier.learning import learn_batch
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photo_sources import UNKNOWN
@@ -268,9 +268,14 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         """Calibrated probabilities (n, classes), columns as in `classes_`."""
         return self._answers(photo_sources.as_photos(images))[2]
 
-    def explain(self, images: Any, top: int = 5) -> list[Explanation]:
-        """The answer to each photo and the reasons for it; lists have up to `top` entries."""
-        state, answers, p = self._answers(photo_sources.as_photos(images))
+    def explain(self, images: Any, top: int = 5, *, parts: bool = False) -> list[Explanation]:
+        """The answer to each photo and the reasons for it; lists have up to `top` entries.
+
+        With `parts` also which parts of a photo spoke for its best name; that takes another pass.
+        """
+        photos = photo_sources.as_photos(images)
+        state, answers, p = self._answers(photos)
+        spoke = self._parts(photos, answers.logits) if parts else None
         keys = _nearest_keys(state, answers.query, top)
         found = []
         for i, row in enumerate(p):
@@ -286,6 +291,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
                     nearest_keys=keys[i] if keys else [],
                     score=float(answers.logits[i].max()),
                     familiarity=float(answers.familiar[i]),
+                    parts=None if spoke is None else spoke[i],
                 )
             )
         return found
@@ -297,6 +303,29 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         photos, names = photo_sources.labelled(source, labels)
         state, answers, p = self._answers(photos, observer)
         return assess(p, state.names, state.first_batch(), answers.known, names)
+
+    def _parts(self, photos: Sequence[PhotoLike], logits: Tensor) -> list[PhotoParts] | None:
+        """Which parts of each photo spoke for its best name; None if the method cannot tell."""
+        state, device = self._learnt_state(), pick_device(self.device)
+        preparation, precision = self.preparation_, self.training_for(1).precision
+        score, best = (logits - logits.mean(1, keepdim=True)).double().max(1)
+        found: list[PhotoParts] = []
+        for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE):
+            at = best[len(found) : len(found) + len(images)].numpy()
+            shares = patch_shares(state.method, images, at, preparation, device, precision)
+            if shares is None:
+                return None
+            for i, own in enumerate(shares):
+                height, width = images[i].shape[:2]
+                found.append(
+                    PhotoParts(
+                        label=state.names[state.name_of[int(at[i])]],
+                        window=preparation.test_window(height, width),
+                        shares=own.tolist(),
+                        rest=float(score[len(found)]) - float(own.sum()),
+                    )
+                )
+        return found
 
     def _answers(
         self, photos: Sequence[PhotoLike], observer: Observer | None = None
