@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cprompt import ContinualClassifier
+from cprompt.classifier import model_folder
 from cprompt.classifier.answers import responses
 from cprompt.classifier.calibration import expected_calibration_error, reliability
 from cprompt.classifier.learning import with_threshold
@@ -118,7 +119,7 @@ def run(
         learnt, tested, options.classes, options.photos, options.strangers, seed
     )
     model, cache = folder / "model", folder / "features.safetensors"
-    if not cache.exists():
+    if not (model / model_folder.FILE).exists():
         classifier = ContinualClassifier(
             options.backbone, weights=options.weights, device=options.device
         )
@@ -127,10 +128,11 @@ def run(
             [name for name, files in teach.items() for _ in files],
         )
         classifier.save(model)
-        asked = [file for files in ask.values() for file in files]
-        seen = {"known": features(classifier, asked), "foreign": features(classifier, foreign)}
-        save_file(seen, cache)
     classifier = ContinualClassifier.load(model, device=options.device)
+    if not cache.exists():
+        asked = [file for files in ask.values() for file in files]
+        found = {"known": features(classifier, asked), "foreign": features(classifier, foreign)}
+        save_file(found, cache)
     seen = load_file(cache)
     truth = [name for name, files in ask.items() for _ in files]
     return classifier, judged(classifier, seen["known"], truth, seen["foreign"])
