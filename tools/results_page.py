@@ -473,6 +473,19 @@ def full_commands() -> str:
     return "<!-- test: dry-run -->\n```sh\n" + "\n".join(lines) + "\n```\n"
 
 
+def slow_clients() -> str:
+    """`cprompt serve` under load while others send a byte per second."""
+    path = ROOT / "results" / "benchmarks" / "cpu" / "serve_slow.json"
+    about = json.loads(path.read_text("utf-8"))
+    statuses = ", ".join(f"{count:,} with {status}" for status, count in about["statuses"].items())
+    return (
+        f"With {about['slow_clients']} more clients that send a byte per second (`--slow`), "
+        f"{about['clients']} clients got {statuses} in {about['seconds']:g} s, {about['wrong']} "
+        f"wrong; {about['slow_cut']:,} slow connections were cut off, and the log had "
+        f"{about['log_bytes']:,} bytes. That run shared its processors with other work.\n"
+    )
+
+
 def load() -> str:
     """`cprompt serve` under load."""
     path = ROOT / "results" / "benchmarks" / "cpu" / "serve_load.json"
@@ -488,7 +501,7 @@ def load() -> str:
         f"| {about['jobs_done']} of {about['jobs']} |\n\n"
         f"The embedded backbone, one photo per request ({about['photo']}); "
         f"{hardware['processor']}, {hardware['threads']} threads, which clients and service share. "
-        f"{about['versions']} versions of the model answered in turn.\n"
+        f"{about['versions']} versions of the model answered in turn.\n\n{slow_clients()}"
     )
 
 

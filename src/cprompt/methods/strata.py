@@ -332,7 +332,7 @@ class Strata(Method):
             return None
         parts = self.backbone.tap_parts(self.layers, self.config.tokens)
         weight = (self.weight - self.weight.mean(0))[positions]
-        columns = weight.split([part.width for part in parts], dim=1)
+        columns = torch.split(weight, [part.width for part in parts], dim=1)
         read = {
             part.layer: own
             for part, own in zip(parts, columns, strict=True)
@@ -342,7 +342,7 @@ class Strata(Method):
             return None
         embedded, prompts = self.embed(images, precision), self.first.prompts()
         scores = self.backbone.patch_scores(embedded, read, prompts)
-        return (scores / scores.shape[1]).unflatten(1, self.backbone.grid)
+        return (scores / scores.shape[1]).view(len(scores), *self.backbone.grid)
 
     def left_out(self) -> LeftOut | None:
         """What the head says of kept images, each left out."""

@@ -98,7 +98,7 @@ class ClassMoments(nn.Module):
             rest[-1].append(f"{prefix}triangle is {found}, for features of {self.dim} numbers")
             return
         # Row by row: a mask and its indices would take several times the room of the matrix.
-        for row, values in enumerate(triangle.split([row + 1 for row in range(self.dim)])):
+        for row, values in enumerate(torch.split(triangle, [row + 1 for row in range(self.dim)])):
             self.second[row, : row + 1] = values
             self.second[:row, row] = values[:-1]
 

@@ -54,7 +54,7 @@ class RandomSigns(nn.Module):
         if self.signs is None:
             return weight
         narrow = weight[:, self.kept.stop :]
-        parts = [narrow @ some.T.to(weight) for some in self.signs.split(AT_ONCE)]
+        parts = [narrow @ some.T.to(weight) for some in torch.split(self.signs, AT_ONCE)]
         others = torch.cat(parts, dim=1) * self._scale
         at = self.whole.start
         return torch.cat([others[:, :at], weight[:, self.kept], others[:, at:]], dim=1)
