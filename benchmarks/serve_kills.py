@@ -4,15 +4,18 @@
     python -m benchmarks.serve_kills --kills 20 --seconds 120
 
 Each round starts the service, sends it a new class to learn, and kills it at a random moment. The
-last round lets it finish. Then every job that was accepted must be done, under its id, and each
-class must have been learnt from its photos exactly once. It ends with an error if not.
+last round lets it finish. After each kill the model must be there, the old or the new one. In the
+end every job that was accepted must be done, under its id, and each class must have been learnt
+from its photos exactly once. It ends with an error if not.
 
-A service lives for up to LONGEST seconds. If that is less than a job takes, the same job is killed
-until the service gives it up (`job_queue.MOST_STARTS`), which counts as a failure here.
+A service lives for up to twice as long as its first job took, undisturbed. If that were less than
+a job takes, the same job would be killed until the service gives it up (`job_queue.MOST_STARTS`),
+which counts as a failure here.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import signal
@@ -33,11 +36,12 @@ from benchmarks.images import draw_jpegs
 from benchmarks.serve_load import BOUNDARY
 from cprompt import ContinualClassifier
 from cprompt.device import pick_device
+from cprompt.errors import CPromptError
 
 PER_CLASS = 4
-FINISH_SECONDS = 300.0
+FINISH_JOBS = 3.0  # how many times longer than the first job each may take in the last round
 FIRST = ["known-a", "known-b"]
-LONGEST = 6.0  # seconds that a service lives; longer than a job takes, or none would ever end
+SHORTEST = 6.0  # seconds that a service lives at most, at least
 MOST_DRAWN = 20  # classes; after that, the same photos are learnt under other names
 
 
@@ -66,8 +70,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = [{name.replace("_", " "): str(value) for name, value in result.items()}]
     common.show("cprompt serve, killed while it learns", rows, hardware)
     common.save("serve_kills", hardware, result, out)
-    if result["jobs_done"] != result["jobs"] or result["wrong_classes"] or result["photos_left"]:
-        raise SystemExit("jobs were lost, done twice or failed, or photos were left behind")
+    wrong = ("wrong_classes", "photos_left", "models_neither")
+    if result["jobs_done"] != result["jobs"] or any(result[name] for name in wrong):
+        raise SystemExit("jobs were lost, done twice or failed, or the model or photos are amiss")
 
 
 def measure(
@@ -84,6 +89,9 @@ def measure(
     first.save(model)
     lessons = photos[len(FIRST) :]
     rng, seen, done = random.Random(seed), Seen(), 0
+    after = [version(model)]
+    took = first_job(model, lessons[-1], seen)
+    longest = max(SHORTEST, 2 * took)
     end = time.monotonic() + seconds
     while done < kills and time.monotonic() < end:
         name = f"class-{done:04d}"
@@ -91,14 +99,15 @@ def measure(
         try:
             look(url, seen)
             teach(url, name, lessons[done % len(lessons)], seen)
-            time.sleep(rng.uniform(0, LONGEST))
+            time.sleep(rng.uniform(0, longest))
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
         done += 1
+        after.append(version(model))
     process, url = start(model)
     try:
-        finish = time.monotonic() + FINISH_SECONDS
+        finish = time.monotonic() + 60 + FINISH_JOBS * took * len(seen.accepted)
         while len(seen.ended) + len(seen.lost) < len(seen.accepted) and time.monotonic() < finish:
             look(url, seen)
             time.sleep(0.2)
@@ -110,14 +119,41 @@ def measure(
     uploads = model.with_name("model.service") / "uploads"
     return {
         "kills": done,
+        "seconds_of_a_job": round(took, 2),
         "jobs": len(seen.accepted),
         "jobs_done": sum(job["state"] == "done" for job in seen.ended.values()),
         "jobs_lost": len(seen.lost),
         "errors": [job["error"] for job in seen.ended.values() if job["error"]],
+        "models_new": sum(a != b for a, b in itertools.pairwise(after)),
+        "models_old": sum(a == b is not None for a, b in itertools.pairwise(after)),
+        "models_neither": after.count(None),
         "jobs_begun_again": sum(job["starts"] > 1 for job in seen.ended.values()),
         "wrong_classes": len(wrong),
         "photos_left": sum(path.is_file() for path in uploads.rglob("*")),
     }
+
+
+def first_job(model: Path, photos: Sequence[Path], seen: Seen) -> float:
+    """Let the service do one job undisturbed; the seconds that it took."""
+    process, url = start(model)
+    try:
+        began = time.monotonic()
+        teach(url, "class-first", photos, seen)
+        while not seen.ended:
+            look(url, seen)
+            time.sleep(0.05)
+        return time.monotonic() - began
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def version(model: Path) -> str | None:
+    """The model that is there, if it can be read."""
+    try:
+        return ContinualClassifier.load(model, device="cpu").model_id
+    except CPromptError:
+        return None
 
 
 def learnt_once(classifier: ContinualClassifier, name: str) -> bool:

@@ -2,11 +2,16 @@
 
     python -m benchmarks.serve_load
     python -m benchmarks.serve_load --clients 300 --seconds 20 --limits.max_waiting 100
+    python -m benchmarks.serve_load --slow 400
 
 Each client sends one photo at a time, again and again; meanwhile one learning job after another
 teaches a new class. Every answer is compared with the library's for that photo and that version of
 the model. Options that the benchmark does not know go to `cprompt serve`. It ends with an error if
 an answer was wrong or missing, a job was lost, or a status was neither 200 nor 503.
+
+With `--slow N`, N more clients, from other addresses, send a byte per second: half of them of their
+headers, half of a photo. Then it also ends with an error if the service wrote more than 1 MB of
+log. The result is called serve_slow.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +46,9 @@ ASKED_PER_CLASS = 4
 KNOWN = 5
 TOLERANCE = 1e-4
 BOUNDARY = "photo-after-photo"
+MOST_LOG = 1_000_000
+SLOW_FROM = [f"127.0.0.{last}" for last in range(2, 6)]
+"""Addresses of slow clients: a service limits the connections from each."""
 
 
 Answer = tuple[int, str, str, float]
@@ -54,20 +62,27 @@ class Received:
     answers: list[Answer] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
+    cut: int = 0
+    """Connections of slow clients that the service ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = common.parser(__doc__)
     options.add_argument("--clients", type=int, default=200)
     options.add_argument("--seconds", type=float, default=60.0)
+    options.add_argument("--slow", type=int, default=0, help="clients that send a byte per second")
     given, for_service = options.parse_known_args(argv)
     if given.quick:
         given.clients, given.seconds = min(given.clients, 20), min(given.seconds, 5.0)
+        given.slow = min(given.slow, 20)
     device = pick_device(given.device)
     hardware = common.hardware(device)
-    out = common.output("serve_load", hardware, given.out)
+    name = "serve_slow" if given.slow else "serve_load"
+    out = common.output(name, hardware, given.out)
     with tempfile.TemporaryDirectory() as folder:
-        result = measure(Path(folder), str(device), given.clients, given.seconds, for_service)
+        result = measure(
+            Path(folder), str(device), given.clients, given.seconds, given.slow, for_service
+        )
     latency, statuses = result["latency_seconds"], result["statuses"]
     rows = [
         {
@@ -79,20 +94,30 @@ def main(argv: Sequence[str] | None = None) -> None:
             "statuses": ", ".join(f"{n} x {s}" for s, n in statuses.items()),
             "wrong": str(result["wrong"]),
             "jobs done": f"{result['jobs_done']} of {result['jobs']}",
+            "slow clients": str(given.slow),
+            "cut off": str(result["slow_cut"]),
+            "log": f"{result['log_bytes']:,} bytes",
         }
     ]
     common.show(f"cprompt serve while it learns, {given.seconds:g} s", rows, hardware)
-    common.save("serve_load", hardware, result, out)
+    common.save(name, hardware, result, out)
     faults = [status for status in statuses if status not in ("200", "503")]
-    if result["wrong"] or faults or result["jobs_done"] < result["jobs"]:
+    too_long = result["log_bytes"] > MOST_LOG
+    if result["wrong"] or faults or too_long or result["jobs_done"] < result["jobs"]:
         raise SystemExit(
             f"{result['wrong']} wrong answers, statuses {dict(statuses)}, "
-            f"{result['jobs_done']} of {result['jobs']} jobs done"
+            f"{result['jobs_done']} of {result['jobs']} jobs done, "
+            f"{result['log_bytes']} bytes of log"
         )
 
 
 def measure(
-    folder: Path, device: str, clients: int, seconds: float, for_service: Sequence[str]
+    folder: Path,
+    device: str,
+    clients: int,
+    seconds: float,
+    slow: int,
+    for_service: Sequence[str],
 ) -> dict[str, Any]:
     """Make photos and a model, serve it, load it, and check what came back."""
     draw_jpegs(folder / "photos", KNOWN + 20, PER_CLASS + ASKED_PER_CLASS)
@@ -106,12 +131,14 @@ def measure(
     first.save(model)
     expected = {first.model_id: right_answers(first, asked)}
     lessons = [zipped(name, photos[name][:PER_CLASS]) for name in names[KNOWN:]]
-    with serving(model, device, for_service) as url:
+    log = folder / "log"
+    with serving(model, device, for_service, log) as url:
         where = urlsplit(url)
         assert where.hostname is not None
         assert where.port is not None
+        at = where.hostname, where.port
         received, jobs = asyncio.run(
-            load((where.hostname, where.port), asked, lessons, clients, seconds, model, expected)
+            load(at, asked, lessons, clients, seconds, slow, model, expected)
         )
         passes = metric(url, "cprompt_pass_images_count")
         images = metric(url, "cprompt_pass_images_sum")
@@ -129,6 +156,9 @@ def measure(
         "photos_a_pass": images / passes,
         "jobs": len(jobs),
         "jobs_done": sum(job["state"] == "done" for job in jobs),
+        "slow_clients": slow,
+        "slow_cut": received.cut,
+        "log_bytes": log.stat().st_size,
         "photo": "JPEG, 500 x 375 pixels, about 90 kB",
     }
 
@@ -165,11 +195,16 @@ def is_right(answer: Answer, expected: Mapping[str, Sequence[Right]]) -> bool:
 
 
 @contextmanager
-def serving(model: Path, device: str, options: Sequence[str]) -> Iterator[str]:
-    """The address of `cprompt serve` in a process of its own."""
+def serving(model: Path, device: str, options: Sequence[str], log: Path) -> Iterator[str]:
+    """The address of `cprompt serve` in a process of its own, whose log goes to a file."""
     code = "from cprompt.cli import main; main()"
     command = [sys.executable, "-c", code, "serve", str(model), "--port", "0", "--device", device]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("serving"):
@@ -207,6 +242,7 @@ async def load(
     lessons: Sequence[bytes],
     clients: int,
     seconds: float,
+    slow: int,
     model: Path,
     expected: dict[str, list[Right]],
 ) -> tuple[Received, list[dict[str, Any]]]:
@@ -217,9 +253,35 @@ async def load(
     asking = [
         asyncio.create_task(ask(where, requests, start, end, received)) for start in range(clients)
     ]
+    asking += [
+        asyncio.create_task(dawdle(where, requests[0], number, end, received))
+        for number in range(slow)
+    ]
     jobs = await teach(where, lessons, end, model, asked, expected)
     await asyncio.gather(*asking)
     return received, jobs
+
+
+async def dawdle(
+    where: tuple[str, int], request: bytes, number: int, end: float, received: Received
+) -> None:
+    """A client that sends a byte per second, of its headers or of its photo, again and again."""
+    address = SLOW_FROM[number % len(SLOW_FROM)]
+    at_once = 20 if number % 2 else request.index(b"\r\n\r\n") + 100
+    while time.monotonic() < end:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await asyncio.open_connection(*where, local_addr=(address, 0))
+            told = asyncio.create_task(reader.read())  # until the service ends the connection
+            writer.write(request[:at_once])
+            for byte in request[at_once:]:
+                done, _ = await asyncio.wait([told], timeout=1)
+                if done or time.monotonic() > end:
+                    break
+                writer.write(bytes([byte]))
+            received.cut += told.done()
+            told.cancel()
+            writer.close()
+        await asyncio.sleep(0.1)
 
 
 async def ask(

@@ -1,4 +1,4 @@
-"""Draw the README's figure from the committed records of the demo.
+"""Draw the figure of the documentation's first page from the committed records of the demo.
 
     python tools/readme_figure.py
 

@@ -737,6 +737,19 @@ def full_commands() -> str:
     return "<!-- test: dry-run -->\n```sh\n" + "\n".join(lines) + "\n```\n"
 
 
+def slow_clients() -> str:
+    """`cprompt serve` under load while others send a byte per second."""
+    path = ROOT / "results" / "benchmarks" / "cpu" / "serve_slow.json"
+    about = json.loads(path.read_text("utf-8"))
+    statuses = ", ".join(f"{count:,} with {status}" for status, count in about["statuses"].items())
+    return (
+        f"With {about['slow_clients']} more clients that send a byte per second (`--slow`), "
+        f"{about['clients']} clients got {statuses} in {about['seconds']:g} s, {about['wrong']} "
+        f"wrong; {about['slow_cut']:,} slow connections were cut off, and the log had "
+        f"{about['log_bytes']:,} bytes. That run shared its processors with other work.\n"
+    )
+
+
 def load() -> str:
     """`cprompt serve` under load."""
     path = ROOT / "results" / "benchmarks" / "cpu" / "serve_load.json"
@@ -752,7 +765,7 @@ def load() -> str:
         f"| {about['jobs_done']} of {about['jobs']} |\n\n"
         f"The embedded backbone, one photo per request ({about['photo']}); "
         f"{hardware['processor']}, {hardware['threads']} threads, which clients and service share. "
-        f"{about['versions']} versions of the model answered in turn.\n"
+        f"{about['versions']} versions of the model answered in turn.\n\n{slow_clients()}"
     )
 
 
@@ -836,6 +849,61 @@ def doubtful() -> str:
     return "\n".join(lines)
 
 
+def unknown() -> str:
+    """What tools/unknown_promise.py found."""
+    found = [
+        json.loads(path.read_text("utf-8"))
+        for path in sorted((ROOT / "results" / "unknown").glob("*.json"))
+    ]
+    lines = [
+        "| photos | draws | asked for | known refused | in the worst class | others refused "
+        "| ECE |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for about in found:
+        for accept, refused in about["mean"]["refused"].items():
+            numbers = (refused["known"], refused["worst_class"], refused["foreign"])
+            lines.append(
+                f"| {about['name'].replace('_', ' ')} | {len(about['runs'])} "
+                f"| {100 * (1 - float(accept)):.0f} "
+                f"| {' | '.join(f'{number:.1f}' for number in numbers)} "
+                f"| {about['mean']['ece']:.1f} |"
+            )
+    first = found[0]
+    return (
+        "\n".join(lines)
+        + f"\n\nIn percent. {first['classes']} classes, up to {first['photos_per_class']} photos "
+        f"each to learn from, `{first['backbone']['name']}`; others are photos of classes of the "
+        "same set that were not learnt (`tools/unknown_promise.py`).\n"
+    )
+
+
+def scikit_learn() -> str:
+    """What tools/beside_scikit_learn.py found."""
+    lines = [
+        "| | accuracy, % | learning per view | predicting per photo |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    about: dict[str, Any] = {}
+    for path in sorted((ROOT / "results" / "beside_scikit_learn").glob("*.json")):
+        about = json.loads(path.read_text("utf-8"))
+        for contender, mean in about["mean"].items():
+            lines.append(
+                f"| {about['name'].replace('_', ' ')}, {contender} | {mean['accuracy']:.1f} "
+                f"| {mean['learning_ms_per_view']:.0f} ms "
+                f"| {mean['predicting_ms_per_photo']:.0f} ms |"
+            )
+    if not about:
+        return "Not measured yet.\n"
+    return (
+        "\n".join(lines)
+        + f"\n\n{about['classes']} classes, {about['photos_per_class']} photos each, mean of "
+        f"{len(about['runs'])} draws; `{about['backbone']['name']}`, "
+        f"{about['environment']['cpu']}, threads: {about['threads']} "
+        "(`tools/beside_scikit_learn.py`).\n"
+    )
+
+
 def kills() -> str:
     path = ROOT / "results" / "robustness" / "kill_while_learning.json"
     about = json.loads(path.read_text("utf-8"))
@@ -875,6 +943,8 @@ PARTS = {
     "suggest": suggest,
     "doubtful": doubtful,
     "kills": kills,
+    "unknown": unknown,
+    "scikit_learn": scikit_learn,
     "how": how,
     "findings": findings,
     "main": lambda: tables(MAIN),

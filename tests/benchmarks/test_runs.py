@@ -15,7 +15,16 @@ import torch
 from PIL import Image
 
 from benchmarks import __main__ as all_of_them
-from benchmarks import common, epoch, evaluate, many_classes, memory, predict, train_step
+from benchmarks import (
+    common,
+    epoch,
+    evaluate,
+    many_classes,
+    memory,
+    predict,
+    predict_process,
+    train_step,
+)
 from benchmarks.images import draw_dataset, draw_jpegs
 from benchmarks.work import Pass, Work
 from cprompt.files import read_json
@@ -242,6 +251,20 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match="is not a folder"):
         benchmark.main(["--device=cpu"])
+
+
+def test_a_prediction_is_measured_as_a_process_of_its_own(results: Path) -> None:
+    predict_process.main(["--quick"])
+    found = read_json(results / "predict_process.json")["processes"]
+    assert list(found) == [
+        "import torch",
+        "import torch, timm",
+        "cprompt --help",
+        "cprompt predict",
+    ]
+    # The processes are told apart: help does not import torch, and predicting needs more than it.
+    assert found["cprompt --help"]["bytes"] < 0.5 * found["import torch"]["bytes"]
+    assert found["cprompt predict"]["bytes"] > found["import torch"]["bytes"]
 
 
 def test_all_of_them_check_every_output_first(

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from cprompt.classifier.answers import joined, responses
+from cprompt import UNKNOWN, ContinualClassifier
+from cprompt.classifier.answers import FLAT, are_blank, joined, responses
 from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.views import build
 from cprompt.methods.base import Method, Response, create_method
 from cprompt.vit.promptable import Embedded, FrozenViT
+from tests.classifier.common import batch, photos
 
 CPU = torch.device("cpu")
 PREPARATION = build("photo", 48, "inception")
@@ -43,8 +46,6 @@ def answered(method: Method, pixels: DecodedImages, **options: Any) -> Response:
 
 def some_pixels(n: int = 9) -> tuple[DecodedImages, torch.Tensor]:
     """Images of different sizes, and what the network should see of them."""
-    from PIL import Image
-
     rng = np.random.default_rng(0)
     sizes = rng.integers(40, 90, (n, 2))
     images = [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in sizes]
@@ -109,3 +110,45 @@ def test_no_images_no_answers(backbone: FrozenViT) -> None:
     empty = DecodedImages(lambda i: np.zeros((1, 1, 3), np.uint8), 0, np.zeros((0, 2), int))
     assert list(responses(method, empty, PREPARATION, CPU)) == []
     assert joined([]) is None
+
+
+def test_blank_is_what_hardly_varies_in_any_colour() -> None:
+    rng = np.random.default_rng(0)
+    images = [
+        np.zeros((30, 40, 3), np.uint8),
+        np.full((1, 1, 3), 77, np.uint8),
+        np.tile(np.array([200, 10, 255], np.uint8), (9, 5, 1)),  # one colour, three levels
+        (100 + rng.integers(0, FLAT + 1, (20, 20, 3))).astype(np.uint8),
+        (100 + rng.integers(0, FLAT + 2, (20, 20, 3))).astype(np.uint8),
+        rng.integers(0, 256, (7, 50, 3), dtype=np.uint8),
+    ]
+    one_dot = np.zeros((30, 40, 3), np.uint8)
+    one_dot[29, 0, 1] = 250
+    images.append(one_dot)
+    naive = [
+        all(int(each[..., c].max()) - int(each[..., c].min()) <= FLAT for c in range(3))
+        for each in images
+    ]
+    found = are_blank(DecodedImages(images.__getitem__, len(images)))
+    assert found.tolist() == naive == [True, True, True, True, False, False, False]
+    assert are_blank(DecodedImages(images.__getitem__, 0)).tolist() == []
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_blank_black_and_single_pixels_are_unknown(count: int) -> None:
+    """Also with so few photos that nothing else is called unknown."""
+    classifier = ContinualClassifier(device="cpu").learn(*batch(0, white=count, black=count))
+    blank = [
+        np.zeros((60, 80, 3), np.uint8),
+        np.full((60, 80, 3), 255, np.uint8),
+        np.full((1, 1, 3), 128, np.uint8),
+        Image.new("RGB", (64, 64), (200, 30, 30)),
+    ]
+    assert classifier.predict(blank) == [UNKNOWN] * len(blank)
+    for each in classifier.explain(blank):
+        assert (each.label, each.known, each.familiarity) == (UNKNOWN, False, 0.0)
+    assert UNKNOWN not in classifier.predict(blank, unknown=False)
+    told = classifier.evaluate(blank, ["white"] * len(blank))
+    assert told.unknown_share == 1.0
+    if count == 1:
+        assert UNKNOWN not in classifier.predict(photos("white", 5, seed=3))

@@ -61,6 +61,32 @@ def test_a_returning_class_moves_its_look_alikes_no_more_than_all_photos_at_once
     np.testing.assert_allclose(by_name(back), by_name(once), atol=1e-5)
 
 
+def overlapping(shade: int, count: int, seed: int) -> list[np.ndarray]:
+    """Noise around a grey that differs from photo to photo, so that neighbours overlap."""
+    rng = np.random.default_rng([seed, shade])
+    greys = rng.normal(shade, 6, (count, 1, 1, 1))
+    return list((greys + rng.normal(0, 4, (count, 24, 24, 3))).clip(0, 255).astype(np.uint8))
+
+
+def test_a_return_costs_a_look_alike_no_answers() -> None:
+    """A comes back four times; B, which it overlaps, loses no more than to all photos at once."""
+    asked = {"a": overlapping(120, 60, seed=8), "b": overlapping(130, 60, seed=9)}
+    first = overlapping(120, 20, seed=1), overlapping(130, 20, seed=2)
+    more = [overlapping(120, 10, seed=seed) for seed in (3, 4, 5, 6)]
+
+    def right(classifier: ContinualClassifier, name: str) -> float:
+        return float(np.mean([n == name for n in classifier.predict(asked[name], unknown=False)]))
+
+    back = tiny().learn([*first[0], *first[1]], ["a"] * 20 + ["b"] * 20)
+    for photos_of_a in more:
+        back.learn(photos_of_a, ["a"] * 10)
+    all_of_a = [*first[0], *(photo for some in more for photo in some)]
+    once = tiny().learn([*all_of_a, *first[1]], ["a"] * 60 + ["b"] * 20)
+    assert 0.6 < right(once, "b") < 1  # they do look alike
+    assert abs(right(back, "b") - right(once, "b")) <= 0.02
+    assert abs(right(back, "a") - right(once, "a")) <= 0.02
+
+
 def test_a_class_is_forgotten(tmp_path: Path) -> None:
     classifier = learnt(A, B)
     classifier.save(tmp_path / "model")

@@ -83,7 +83,7 @@ def test_an_evaluation_of_unseen_classes_alone_has_no_accuracy() -> None:
 def test_counts_worked_by_hand() -> None:
     p = np.array([[0.9, 0.1], [0.3, 0.7], [0.55, 0.45], [0.2, 0.8], [0.6, 0.4]])
     truth = ["cat", "cat", "cat", "dog", "elk"]
-    found = assess(p, ["cat", "dog"], {"cat": 1, "dog": 2}, 0.58, truth)
+    found = assess(p, ["cat", "dog"], {"cat": 1, "dog": 2}, p.max(axis=1) >= 0.58, truth)
     assert found.per_class == {"cat": ClassResult(3, 1, 1, 2), "dog": ClassResult(1, 1, 0, 1)}
     assert found.per_batch == {1: ClassResult(3, 1, 1, 2), 2: ClassResult(1, 1, 0, 1)}
     assert (found.accuracy, found.accuracy_if_answered) == (2 / 4, 2 / 3)
@@ -96,5 +96,6 @@ def test_counts_worked_by_hand() -> None:
 
 
 def test_unknown_is_the_right_answer_for_a_class_never_learnt() -> None:
-    found = assess(np.array([[0.5, 0.5]]), ["cat", "dog"], {"cat": 1, "dog": 1}, 0.6, ["elk"])
+    p, unsure = np.array([[0.5, 0.5]]), np.array([False])
+    found = assess(p, ["cat", "dog"], {"cat": 1, "dog": 1}, unsure, ["elk"])
     assert found.answers[0].right

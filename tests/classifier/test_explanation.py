@@ -59,6 +59,31 @@ def test_a_closed_form_says_how_familiar_a_photo_looks() -> None:
     assert [each.familiarity for each in found] == pytest.approx(familiar.tolist(), abs=1e-5)
 
 
+def test_parts_of_a_photo_and_the_rest_are_the_score_of_the_best_name() -> None:
+    classifier = learnt({"red": 8, "sea": 8}, {"moss": 8, "red": 6})
+    new, _ = batch(5, red=2, sea=2)
+    wide = np.concatenate([new[0], new[2]], axis=1)  # red on the left, sea on the right
+    method = classifier.method_
+    for photo in (*new, wide):
+        (found,) = classifier.explain(photo, parts=True)
+        assert found.parts is not None
+        assert found.parts.label == found.ranking[0][0]
+        assert np.shape(found.parts.shares) == method.backbone.grid
+        with torch.no_grad():
+            logits = method(classifier.preparation_.prepare(Image.fromarray(photo))[None])[0]
+        assert np.sum(found.parts.shares) + found.parts.rest == pytest.approx(
+            float(logits.max() - logits.mean()), abs=1e-3
+        )
+    assert found.parts is not None
+    assert found.parts.window == (0.25, 0.0, 0.5, 1.0)  # the central square
+    assert classifier.explain(new[0])[0].parts is None
+
+
+def test_a_method_that_cannot_tell_names_no_parts() -> None:
+    classifier = learnt({"red": 8, "sea": 8}, method="cprompt", settings=SMALL)
+    assert classifier.explain(batch(5, red=1)[0], parts=True)[0].parts is None
+
+
 def test_the_nearest_key_of_each_name_counts() -> None:
     cosines = np.array([[0.1, 0.9, 0.4, 0.7], [0.5, 0.5, -0.2, 0.3]])
     owners = ["red", "sea", "moss", "sea"]

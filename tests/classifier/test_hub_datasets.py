@@ -1,4 +1,4 @@
-"""Hugging Face datasets: one with the same interface, and the real ones where installed."""
+"""Hugging Face datasets: one with the same interface, which counts what is read, and real ones."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -166,7 +167,6 @@ def test_the_classifier_learns_and_answers_datasets_and_bytes() -> None:
 
 
 def test_a_real_dataset_is_read() -> None:
-    datasets = pytest.importorskip("datasets")
     features = datasets.Features(
         {"image": datasets.Image(), "label": datasets.ClassLabel(names=["dog", "cat"])}
     )
@@ -177,3 +177,18 @@ def test_a_real_dataset_is_read() -> None:
     np.testing.assert_array_equal(pixels(found.photos)[1], 255 - gradient())
     stored = dataset.cast_column("image", datasets.Image(decode=False))
     np.testing.assert_array_equal(pixels(as_photos(stored))[0], gradient())
+
+
+def test_a_real_dataset_is_learnt_and_answered_like_its_photos() -> None:
+    images, names = batch(0, red=4, sea=4)
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["sea", "red"])}
+    )
+    rows = {
+        "image": [Image.fromarray(image) for image in images],
+        "label": [["sea", "red"].index(name) for name in names],
+    }
+    dataset = datasets.Dataset.from_dict(rows, features=features)
+    one, other = tiny().learn(dataset), tiny().learn(images, names)
+    np.testing.assert_array_equal(one.predict_proba(dataset), other.predict_proba(images))
+    assert one.evaluate(dataset).accuracy == other.evaluate(images, names).accuracy

@@ -8,7 +8,7 @@ import pytest
 
 from cprompt.classifier import readable
 from cprompt.classifier.explanation import Explanation
-from cprompt.classifier.readable import explain_readable
+from cprompt.classifier.readable import evaluate_readable, explain_readable
 from cprompt.errors import DataError
 from tests.classifier.common import learnt, photos, saved
 
@@ -37,3 +37,27 @@ def test_readable_photos_get_the_same_answers_as_without_the_bad_ones(
     errors = [each for each in found if isinstance(each, DataError)]
     assert [error.file for error in errors] == [str(bad[0]), str(bad[1]), str(bad[0])]
     assert seen == [(n, 6) for n in range(1, 7)]
+
+
+def test_readable_photos_are_evaluated_as_if_the_bad_ones_were_not_there(tmp_path: Path) -> None:
+    classifier = learnt({"red": 6}, {"blue": 6, "sun": 5})
+    shown = {name: photos(name, 3, seed=7) for name in ("red", "blue", "sun", "never")}
+    files = [
+        saved(tmp_path / n / f"{i}.png", p) for n, own in shown.items() for i, p in enumerate(own)
+    ]
+    names = [file.parent.name for file in files]
+    expected = classifier.evaluate(files, names)
+    (tmp_path / "empty.png").touch()
+    bad = tmp_path / "empty.png"
+    found, errors = evaluate_readable(
+        classifier, [bad, *files[:5], bad, *files[5:]], ["red", *names[:5], "sun", *names[5:]]
+    )
+    assert sorted(errors) == [0, 6]
+    assert found.per_class == expected.per_class
+    assert found.per_batch == expected.per_batch
+    assert found.confusion == expected.confusion
+    assert found.unseen == expected.unseen
+    assert found.ece == pytest.approx(expected.ece, abs=1e-5)
+    assert [a.label for a in found.answers] == [a.label for a in expected.answers]
+    nothing, both = evaluate_readable(classifier, [bad, bad], ["red", "blue"])
+    assert (nothing.photos, nothing.accuracy, len(both)) == (0, None, 2)

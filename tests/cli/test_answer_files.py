@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from cprompt.cli.answer_files import as_csv, as_json, as_parquet, check_targets, write_rows
@@ -47,9 +48,6 @@ def test_csv_has_a_line_per_row_and_empty_cells_for_what_is_not_known() -> None:
 
 
 def test_parquet_keeps_types_even_where_nothing_is_known() -> None:
-    pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
     both = pyarrow.parquet.read_table(io.BytesIO(as_parquet(ROWS)))
     pairs = [{"name": "cat", "probability": 0.75}, {"name": "dog", "probability": 0.25}]
     assert both.to_pylist() == [{**ROWS[0], "ranking": pairs}, ROWS[1]]

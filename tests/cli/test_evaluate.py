@@ -9,6 +9,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.cli.common import Main, ok
 
 
@@ -64,6 +66,39 @@ def test_answers_json_and_page_are_written_beside_the_tables(
     page = Path("page.html").read_text("utf-8")
     wrong = [row for row in rows if row["right"] == "False" and row["label"] != "unknown"]
     assert page.count("data:image/png") == len(wrong)
+
+
+def test_a_bad_photo_is_listed_and_the_others_are_counted(
+    main: Main, model: Path, photos: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "some bad"
+    shutil.copytree(photos / "test", folder)
+    first = sorted(folder.iterdir())[0]
+    (first / "0 torn.png").write_bytes(next(first.iterdir()).read_bytes()[:200])
+    (first / "empty.jpg").touch()
+    asked = ("evaluate", model, folder, "--weights", "random:0")
+    code, out, err = main(*asked, "--json", "--csv", "a.csv", "--report", "page.html")
+    assert code == 3
+    assert "2 of 12 photos cannot be read" in err
+    assert f"{first / 'empty.jpg'}: is empty" in err
+    found = json.loads(out)
+    assert [Path(each["image"]).name for each in found.pop("unreadable")] == [
+        "0 torn.png",
+        "empty.jpg",
+    ]
+    clean = json.loads(ok("evaluate", model, photos / "test", "--json", "--weights", "random:0"))
+    assert clean.pop("unreadable") == []
+    for part in ("photos", "accuracy", "accuracy_forced", "per_class", "per_batch", "confusion"):
+        assert found[part] == clean[part]
+    assert found["ece"] == pytest.approx(clean["ece"], abs=1e-5)
+    with Path("a.csv").open(encoding="utf-8", newline="") as file:
+        rows = {Path(row["image"]).name: row for row in csv.DictReader(file)}
+    assert len(rows) == len({p.name for p in folder.rglob("*.*")})
+    assert (rows["empty.jpg"]["truth"], rows["empty.jpg"]["label"]) == (first.name, "")
+    assert "damaged" in rows["0 torn.png"]["error"]
+    code, out, err = main(*asked, "--strict")
+    assert (code, out) == (2, "")
+    assert "torn.png" in err
 
 
 def test_csv_alone_goes_to_standard_output_and_nothing_else_does(model: Path, photos: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from cprompt.cli.predict import photo_files
@@ -137,3 +138,16 @@ def test_names_that_are_not_utf8_are_escaped_in_every_output(
     assert table.encode("utf-8")  # a lone surrogate would not go through
     assert all(name in table for name in expected)
     assert expected[1] in main.error(*asked, "--strict")
+
+
+def test_parquet_has_the_same_answers_as_json(main: Main, model: Path, with_bad_ones: Path) -> None:
+    asked = ("predict", model, with_bad_ones, "--weights", "random:0", "--top", "2")
+    code, _, err = main(*asked, "--parquet", "a.parquet", "--json", "a.json")
+    assert code == 3
+    assert "4 photos in a.parquet" in err
+    rows = json.loads(Path("a.json").read_text("utf-8"))
+    found = pyarrow.parquet.read_table("a.parquet").to_pylist()
+    for row in rows:
+        pairs = row["ranking"]
+        row["ranking"] = pairs and [{"name": name, "probability": p} for name, p in pairs]
+    assert found == rows

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pillow_heif
 import pytest
 from PIL import Image, ImageFile, features
 
@@ -344,13 +345,25 @@ def test_avif_is_read_and_turned_upright(tmp_path: Path) -> None:
 
 
 def test_heic_is_read(tmp_path: Path) -> None:
-    heif = pytest.importorskip("pillow_heif")
-    heif.from_pillow(smooth()).save(tmp_path / "x.heic", quality=100)
+    pillow_heif.from_pillow(smooth()).save(tmp_path / "x.heic", quality=100)
     read = read_image(tmp_path / "x.heic")
     assert (read.mode, read.size) == ("RGB", (48, 32))
     difference = np.asarray(read, np.int64) - np.asarray(smooth(), np.int64)
     assert np.abs(difference).max() <= 16
     assert list_images(tmp_path) == [tmp_path / "x.heic"]
+
+
+def test_heic_is_turned_upright_once(tmp_path: Path) -> None:
+    """Phones store the sensor's rows and how the phone was held, as EXIF and as a rotation."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = smooth().transpose(Image.Transpose.ROTATE_90)
+    file = pillow_heif.from_pillow(turned)
+    file.save(tmp_path / "x.heic", quality=100, exif=exif.tobytes())
+    read = read_image(tmp_path / "x.heic")
+    assert read.size == (48, 32)
+    difference = np.asarray(read, np.int64) - np.asarray(smooth(), np.int64)
+    assert np.abs(difference).max() <= 16
 
 
 @needs_avif

@@ -328,6 +328,52 @@ def test_degenerate_images_give_finite_answers(backbone: FrozenViT, kind: str) -
     assert torch.isfinite(found.familiar).all()
 
 
+@pytest.mark.parametrize("settings", [{}, {"tokens": "patch"}, {"width": 100}, {"layers": (1, 5)}])
+def test_what_patches_add_to_a_logit_is_exact(
+    backbone: FrozenViT, settings: dict[str, Any]
+) -> None:
+    """Shares against a loop over timm's own tokens; with the rest they are the logit."""
+    method = learnt(backbone, [[0, 1], [2]], **settings)
+    images, at = random_images(3), torch.tensor([2, 0, 1])
+    with torch.no_grad():
+        shares = method.patch_shares(images, at)
+        logits = method(images)
+    assert shares is not None
+    vit = backbone.vit
+    rows, columns = backbone.grid
+    assert shares.shape == (3, rows, columns)
+    weight = method.weight - method.weight.mean(0)
+    parts = backbone.tap_parts(method.layers, method.config.tokens)
+    starts = [sum(p.width for p in parts[:i]) for i in range(len(parts))]
+    for image, position, found, row in zip(images, at.tolist(), shares, logits, strict=True):
+        expected = torch.zeros(rows * columns)
+        rest = method.bias[position] - method.bias.mean()
+        with torch.no_grad():
+            x = vit._pos_embed(vit.patch_embed(image[None]))
+            for number, block in enumerate(vit.blocks):
+                x = block(x)
+                normed = F.layer_norm(x, x.shape[-1:])
+                if number == backbone.depth - 1:
+                    normed = vit.norm(x)
+                for part, start in zip(parts, starts, strict=True):
+                    own = weight[position, start : start + part.width]
+                    if part.layer == number and part.kind == "patch":
+                        expected += normed[0, 1:] @ own / (rows * columns)
+                    elif part.layer == number:
+                        rest = rest + normed[0, 0] @ own
+        torch.testing.assert_close(found.flatten(), expected, rtol=1e-3, atol=1e-3)
+        total = float(expected.sum() + rest)
+        assert total == pytest.approx(float(row[position] - row.mean()), rel=1e-3, abs=1e-2)
+
+
+@pytest.mark.parametrize("settings", [{"tokens": "class"}, {"prediction_views": 2}])
+def test_without_patches_of_one_view_no_share_is_told(
+    backbone: FrozenViT, settings: dict[str, Any]
+) -> None:
+    method = learnt(backbone, [[0, 1]], **settings)
+    assert method.patch_shares(random_images(2), torch.tensor([0, 1])) is None
+
+
 def test_adaptation_needs_a_backbone_that_can_be_prompted() -> None:
     model = load_backbone("test_convnext", weights="random:0", image_size=64)
     with pytest.raises(ConfigError, match="adaptation prompt needs a timm VisionTransformer"):

@@ -57,6 +57,23 @@ def drip(connection: socket.socket, data: bytes, seconds: float = 8.0) -> tuple[
     return said, time.monotonic() - start
 
 
+def test_slow_bodies_keep_nobody_out(model: Path) -> None:
+    """As many as may be under way have sent their headers and part of a photo."""
+    limits = Limits(max_waiting=2)
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: image/png\r\n"
+    with (
+        running(model, settings={"limits": limits}, load=FakeClassifier.load) as url,
+        ExitStack() as stack,
+        httpx.Client(base_url=url) as client,
+    ):
+        for _ in range(4):
+            connection = stack.enter_context(connect(url))
+            connection.sendall(head + b"Content-Length: 9999\r\n\r\n" + b"x" * 100)
+        time.sleep(0.2)
+        for seed in range(3):
+            assert labels(ask(client, photo(RED, seed))) == ["red"]
+
+
 def test_headers_that_drip_are_cut(url: str) -> None:
     with connect(url) as connection:
         said, seconds = drip(connection, b"GET /healthz HTTP/1.1\r\nX-Long: " + b"a" * 10_000)

@@ -34,6 +34,15 @@ def test_a_learners_progress_is_shown_phase_by_phase() -> None:
     assert job.progress == Progress("finishing")
 
 
+def test_what_a_learner_notices_is_kept_in_the_senders_words() -> None:
+    photos = [UploadedPhoto(Path(f"/private/00000{i}"), "a", f"cat {i}.png") for i in range(2)]
+    job = Job("learn", Upload(photos, []), None)
+    observer = JobObserver(job, "learning")
+    observer.noticed("1 photos are there twice: /private/000000 = /private/000001")
+    observer.noticed("and more")
+    assert job.warnings == ["1 photos are there twice: cat 0.png = cat 1.png", "and more"]
+
+
 def test_a_job_that_is_asked_to_stop_stops_its_learner() -> None:
     job = new_job()
     job.stop.set()

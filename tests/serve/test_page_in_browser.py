@@ -298,6 +298,47 @@ def test_a_read_only_service_offers_no_teaching(
         assert not page.find("undo-row").is_displayed()
 
 
+def test_which_parts_spoke_is_shown_on_demand(
+    browser: webdriver.Chrome, real_model: Path, files: Path
+) -> None:
+    coloured = """const c = document.getElementById("parts-photo");
+        const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        return [c.width, c.height, d.some((v, i) => i % 4 === 0 && Math.abs(v - d[i + 2]) > 20)]"""
+    with running(real_model) as url:
+        page = Page(browser, url)
+        page.until("summary", "knows 2 classes")
+        page.give("ask-files", files / "red0.png", files / "blue0.png")
+        page.until("verdict", "red")
+        assert not page.find("parts-photo").is_displayed()
+        page.find("parts").click()
+        page.until("parts-note", "parts speak for red")
+        assert page.find("parts-photo").is_displayed()
+        assert not page.find("answer-photo").is_displayed()
+        assert browser.execute_script(coloured) == [20, 20, True]
+        page.find("strip").find_elements(By.TAG_NAME, "button")[1].click()
+        page.until("verdict", "blue")
+        assert page.find("answer-photo").is_displayed()
+        assert page.text("parts-note") == ""
+        page.find("parts").click()
+        page.until("parts-note", "parts speak for blue")
+        page.find("parts").click()
+        assert page.find("answer-photo").is_displayed()
+        assert page.complaints() == []
+
+
+def test_what_is_odd_about_photos_is_said_after_learning(
+    browser: webdriver.Chrome, real_model: Path, files: Path
+) -> None:
+    (files / "again.png").write_bytes((files / "green1.png").read_bytes())
+    with running(real_model) as url:
+        page = Page(browser, url)
+        page.until("summary", "knows 2 classes")
+        page.give("teach-files", *(files / f"green{i}.png" for i in range(4)), files / "again.png")
+        page.find("teach-name").send_keys("green", Keys.ENTER)
+        page.until("teach-note", "Learnt green from 5 photos.")
+        page.until("teach-note", "green1.png = again.png")
+
+
 @pytest.mark.parametrize("width", [400, 1200])
 def test_nothing_is_wider_than_the_window(
     browser: webdriver.Chrome, real_model: Path, files: Path, width: int
@@ -312,6 +353,8 @@ def test_nothing_is_wider_than_the_window(
             page.until("summary", "knows 2 classes")
             page.give("ask-files", files / "red0.png")
             page.until("verdict", "red")
+            page.find("parts").click()
+            page.until("parts-note", "parts speak for red")
             browser.find_element(By.CSS_SELECTOR, "[aria-label='Edit red']").click()
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width
             browser.get(f"{url}/docs")

@@ -158,3 +158,35 @@ def test_services_leave_nothing_in_the_temporary_folder(
     with running(real_model) as url, httpx.Client(base_url=url, timeout=30) as client:
         teach(client, "green", *(photo(GREEN, i) for i in range(6)))
     assert list(temporary.iterdir()) == []
+
+
+def test_a_job_tells_of_repeated_photos_by_the_names_they_were_sent_with(
+    real_model: Path,
+) -> None:
+    app = create_app(real_model, load=partial(ContinualClassifier.load, device="cpu"))
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        twice = photo(GREEN, 3)
+        job = finished(client, teach(client, "green", twice, photo(GREEN, 4), twice))
+        assert job["state"] == "done"
+        (told,) = job["warnings"]
+        assert "0.png = 2.png" in told
+        assert "/" not in told
+        plain = finished(client, teach(client, "green", photo(GREEN, 5), photo(GREEN, 6)))
+        assert plain["warnings"] == []
+    with TestClient(create_app(real_model), base_url="http://127.0.0.1:8000") as client:
+        assert client.get(f"/v1/jobs/{job['id']}").json()["warnings"] == [told]
+
+
+def test_parts_of_a_photo_come_on_demand(real_model: Path) -> None:
+    app = create_app(real_model, load=partial(ContinualClassifier.load, device="cpu"))
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        (plain,) = ask(client, photo(RED, 3)).json()["predictions"]
+        assert plain["parts"] is None
+        both = ask(client, photo(RED, 3), photo(BLUE, 4), params={"parts": True}).json()
+        library = ContinualClassifier.load(real_model, device="cpu")
+        for answer, image in zip(both["predictions"], (photo(RED, 3), photo(BLUE, 4)), strict=True):
+            (expected,) = library.explain([image], parts=True)
+            assert expected.parts is not None
+            assert answer["parts"]["label"] == expected.parts.label
+            np.testing.assert_allclose(answer["parts"]["shares"], expected.parts.shares, atol=1e-4)
+            assert answer["parts"]["window"] == pytest.approx(expected.parts.window)

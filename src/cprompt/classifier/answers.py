@@ -1,4 +1,4 @@
-"""A method's responses to many images, batch by batch."""
+"""A method's responses to many images, batch by batch, and which images are blank."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cprompt.data.pipeline.decoded import DecodedImages
+from cprompt.data.pipeline.decoded import DecodedImages, ImageArray
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.views import Preparation
 from cprompt.methods.base import Method, Response
 from cprompt.vit.promptable import Precision
+
+FLAT = 3
+"""Levels of 255 by which the pixels of a blank image may differ, as JPEG and dust make them."""
 
 
 def responses(
@@ -45,7 +49,43 @@ def responses(
         )
 
 
+def patch_shares(
+    method: Method,
+    images: DecodedImages,
+    positions: NDArray[np.int64],
+    preparation: Preparation,
+    device: torch.device,
+    precision: Precision = "fp32",
+) -> NDArray[np.float64] | None:
+    """`Method.patch_shares` of every image: (n, rows, columns)."""
+    loader = BatchLoader(images, positions, preparation, 16, seed=None, device=device)
+    found = []
+    for batch, targets in loader.epoch(0):
+        with torch.no_grad():
+            shares = method.patch_shares(batch, targets, precision)
+        if shares is None:
+            return None
+        found.append(shares.double().cpu().numpy())
+    return np.concatenate(found) if found else None
+
+
 def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
     """Concatenate the tensors of several responses; None if there are none."""
     there = [part for part in parts if part is not None]
     return torch.cat(there) if there else None
+
+
+def are_blank(images: DecodedImages) -> NDArray[np.bool_]:
+    """Whether each image shows nothing: all its pixels have the same colour, but for `FLAT`.
+
+    Such an image is near to some class all the same, since a network sees something in anything.
+    """
+    return np.array([_is_blank(images[i]) for i in range(len(images))], dtype=np.bool_)
+
+
+def _is_blank(image: ImageArray) -> bool:
+    rows = image.reshape(len(image), -1)  # fast: the long axis is reduced last
+    high, low = (
+        found.reshape(-1, image.shape[2]).astype(np.int16) for found in (rows.max(0), rows.min(0))
+    )
+    return bool((high.max(0) - low.min(0)).max() <= FLAT)

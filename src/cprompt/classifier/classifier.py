@@ -21,9 +21,9 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from cprompt.classifier import batch_checks, changes, joining, model_folder, photo_sources
-from cprompt.classifier.answers import joined, responses
+from cprompt.classifier.answers import are_blank, joined, patch_shares, responses
 from cprompt.classifier.evaluation import Evaluation, assess
-from cprompt.classifier.explanation import Explanation, nearest_keys
+from cprompt.classifier.explanation import Explanation, PhotoParts, nearest_keys
 from cprompt.classifier.learning import learn_batch
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photo_sources import UNKNOWN
@@ -51,8 +51,8 @@ C = TypeVar("C", bound="ContinualClassifier")
 class ContinualClassifier(ScikitLearnMixin, Parameters):
     """Learns classes from photos, batch by batch, and names the class of other photos.
 
-    It answers `UNKNOWN` to a photo that does not look like any class learnt. With the default
-    method, learning is one pass, and neither the order of photos nor their cut into batches
+    It answers `UNKNOWN` to a photo that does not look like any class learnt, or is blank. With the
+    default method, learning is one pass, and neither the order of photos nor their cut into batches
     matters. Parameters are stored as given, as in scikit-learn, so `get_params`, `set_params` and
     `clone` work. Nothing is loaded before the first batch is learnt.
 
@@ -109,7 +109,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
 
     @property
     def threshold_(self) -> float:
-        """Familiarity below which the answer is `UNKNOWN`; 0: never."""
+        """Familiarity below which the answer is `UNKNOWN`; 0: only to blank photos."""
         return 0.0 if self._state is None else self._state.threshold
 
     @property
@@ -259,36 +259,39 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         answer is always the best name. The answer to a photo does not depend on the others.
         """
         state, answers, p = self._answers(photo_sources.as_photos(images))
-        best = p.argmax(axis=1)
-        enough = answers.familiar >= state.threshold
         return [
-            state.names[i] if sure or not unknown else UNKNOWN
-            for i, sure in zip(best, enough, strict=True)
+            state.names[i] if known or not unknown else UNKNOWN
+            for i, known in zip(p.argmax(axis=1), answers.known, strict=True)
         ]
 
     def predict_proba(self, images: Any) -> NDArray[np.float64]:
         """Calibrated probabilities (n, classes), columns as in `classes_`."""
         return self._answers(photo_sources.as_photos(images))[2]
 
-    def explain(self, images: Any, top: int = 5) -> list[Explanation]:
-        """The answer to each photo and the reasons for it; lists have up to `top` entries."""
-        state, answers, p = self._answers(photo_sources.as_photos(images))
+    def explain(self, images: Any, top: int = 5, *, parts: bool = False) -> list[Explanation]:
+        """The answer to each photo and the reasons for it; lists have up to `top` entries.
+
+        With `parts` also which parts of a photo spoke for its best name; that takes another pass.
+        """
+        photos = photo_sources.as_photos(images)
+        state, answers, p = self._answers(photos)
+        spoke = self._parts(photos, answers.logits) if parts else None
         keys = _nearest_keys(state, answers.query, top)
         found = []
         for i, row in enumerate(p):
             order = np.argsort(-row, kind="stable")[:top]
-            best, familiar = float(row.max()), float(answers.familiar[i])
-            known = familiar >= state.threshold
+            known = bool(answers.known[i])
             found.append(
                 Explanation(
                     label=state.names[int(row.argmax())] if known else UNKNOWN,
-                    probability=best,
+                    probability=float(row.max()),
                     known=known,
                     ranking=[(state.names[j], float(row[j])) for j in order],
                     prompt=None if answers.task is None else int(answers.task[i]) + 1,
                     nearest_keys=keys[i] if keys else [],
                     score=float(answers.logits[i].max()),
-                    familiarity=familiar,
+                    familiarity=float(answers.familiar[i]),
+                    parts=None if spoke is None else spoke[i],
                 )
             )
         return found
@@ -299,7 +302,30 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         """Answer labelled photos and compare with their labels; sources as for `learn`."""
         photos, names = photo_sources.labelled(source, labels)
         state, answers, p = self._answers(photos, observer)
-        return assess(p, state.names, state.first_batch(), state.threshold, names, answers.familiar)
+        return assess(p, state.names, state.first_batch(), answers.known, names)
+
+    def _parts(self, photos: Sequence[PhotoLike], logits: Tensor) -> list[PhotoParts] | None:
+        """Which parts of each photo spoke for its best name; None if the method cannot tell."""
+        state, device = self._learnt_state(), pick_device(self.device)
+        preparation, precision = self.preparation_, self.training_for(1).precision
+        score, best = (logits - logits.mean(1, keepdim=True)).double().max(1)
+        found: list[PhotoParts] = []
+        for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE):
+            at = best[len(found) : len(found) + len(images)].numpy()
+            shares = patch_shares(state.method, images, at, preparation, device, precision)
+            if shares is None:
+                return None
+            for i, own in enumerate(shares):
+                height, width = images[i].shape[:2]
+                found.append(
+                    PhotoParts(
+                        label=state.names[state.name_of[int(at[i])]],
+                        window=preparation.test_window(height, width),
+                        shares=own.tolist(),
+                        rest=float(score[len(found)]) - float(own.sum()),
+                    )
+                )
+        return found
 
     def _answers(
         self, photos: Sequence[PhotoLike], observer: Observer | None = None
@@ -314,19 +340,25 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         precision = self.training_for(1).precision
         progress = (observer or Observer()).decoded
         found: list[Response] = []
+        blank = [np.zeros(0, dtype=np.bool_)]
         for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE, progress):
+            blank.append(are_blank(images))
             answered = responses(state.method, images, preparation, device, precision=precision)
             found += list(answered)
         logits = joined([each.logits for each in found])
         if logits is None:
             logits = torch.zeros(0, state.method.n_classes)
         p = state.probabilities(logits)
-        familiar = joined([each.familiar for each in found])
+        told = joined([each.familiar for each in found])
+        nothing = np.concatenate(blank)
+        familiar = p.max(axis=1, initial=0.0) if told is None else told.double().numpy()
+        familiar = np.where(nothing, 0.0, familiar)
         answers = _Answers(
             logits,
             joined([each.query for each in found]),
             joined([each.task for each in found]),
-            p.max(axis=1, initial=0.0) if familiar is None else familiar.double().numpy(),
+            familiar,
+            known=~nothing & (familiar >= state.threshold),
         )
         return state, answers, p
 
@@ -473,6 +505,8 @@ class _Answers:
     query: Tensor | None
     task: Tensor | None
     familiar: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    """Whether the answer is a name: the photo is familiar enough, and not blank."""
 
 
 _CHANGING: Mapping[str, Any] = dict.fromkeys(("classes", "task_sizes", "calibration", "history"))

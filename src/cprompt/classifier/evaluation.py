@@ -81,7 +81,8 @@ class Evaluation:
     """How labelled photos were answered. Photos of classes never learnt count in `unseen` only.
 
     >>> p = np.array([[0.9, 0.1], [0.3, 0.7]])  # two photos, two names
-    >>> found = assess(p, ["cat", "dog"], {"cat": 1, "dog": 1}, 0.0, truth=["cat", "cat"])
+    >>> sure = np.array([True, True])
+    >>> found = assess(p, ["cat", "dog"], {"cat": 1, "dog": 1}, sure, truth=["cat", "cat"])
     >>> found.accuracy, found.per_class["cat"].right
     (0.5, 1)
     """
@@ -117,21 +118,18 @@ def assess(
     p: NDArray[np.float64],
     names: Sequence[str],
     first_batch: Mapping[str, int],
-    threshold: float,
+    sure: NDArray[np.bool_],
     truth: Sequence[str],
-    familiar: NDArray[np.float64] | None = None,
 ) -> Evaluation:
     """Compare probabilities (n, names) with the photos' true names, `truth` (n,).
 
-    `first_batch` is the number of the batch in which each name first appeared. A photo that is less
-    `familiar` (n,) than `threshold` counts as answered `UNKNOWN`; by default, familiar is how
-    probable the best name is.
+    `first_batch` is the number of the batch in which each name first appeared. A photo that is
+    not `sure` (n,) counts as answered `UNKNOWN`.
     """
     index = {name: i for i, name in enumerate(names)}
     target = np.array([index.get(name, -1) for name in truth], dtype=np.int64)
     top = p.max(axis=1, initial=0.0)
     best = p.argmax(axis=1)
-    sure = (top if familiar is None else familiar) >= threshold
     seen = target >= 0
     right = seen & (best == target)
 

@@ -10,6 +10,20 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class PhotoParts:
+    """How much each part of a photo speaks for a class, compared with all classes on average."""
+
+    label: str
+    """The class."""
+    window: tuple[float, float, float, float]
+    """Left, top, width and height of what the network sees, in parts of the photo's sides."""
+    shares: list[list[float]]
+    """Row by row, what each part of the window adds to the score of the class."""
+    rest: float
+    """What no single part adds. All shares and this are the score of the class less the mean."""
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The answer to a photo, and the reasons for it.
 
@@ -35,6 +49,8 @@ class Explanation:
     familiarity: float = 1.0
     """In [0, 1]: how much the photo looks like one of a class learnt; if the method cannot tell,
     the same as `probability`. Below the model's threshold the answer is `UNKNOWN`."""
+    parts: PhotoParts | None = None
+    """Which parts of the photo spoke for the best name, if asked for and the method can tell."""
 
 
 def nearest_keys(

@@ -1,7 +1,7 @@
 """Answers for the photos of a list that can be read, and the reason for each that cannot.
 
-`ContinualClassifier.predict` and `explain` refuse a list with one bad photo. A folder of thousands
-is better answered as far as possible.
+`predict`, `explain` and `evaluate` of `ContinualClassifier` refuse a list with one bad photo. A
+folder of thousands is better answered as far as possible.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from cprompt.classifier.classifier import DECODED_AT_ONCE, ContinualClassifier
+from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.photos import DETAIL, load_photo, shrunk
 from cprompt.data.pipeline.decoded import Progress
@@ -35,6 +37,31 @@ def explain_readable(
         answers = iter(classifier.explain(images, top) if images else [])
         found += [each if isinstance(each, DataError) else next(answers) for each in part]
     return found
+
+
+def evaluate_readable(
+    classifier: ContinualClassifier,
+    files: Sequence[str | Path],
+    names: Sequence[str],
+    progress: Progress | None = None,
+) -> tuple[Evaluation, dict[int, DataError]]:
+    """`ContinualClassifier.evaluate` of the readable files, and the errors of others by place.
+
+    `names[i]` is the true name of `files[i]`.
+    """
+    classes = classifier.classes_
+    column = {name: at for at, name in enumerate(classes)}
+    found = explain_readable(classifier, files, len(classes), progress)
+    errors = {i: each for i, each in enumerate(found) if isinstance(each, DataError)}
+    answers = [each for each in found if isinstance(each, Explanation)]
+    p = np.zeros((len(answers), len(classes)))
+    for row, answer in zip(p, answers, strict=True):
+        for name, probability in answer.ranking:
+            row[column[name]] = probability
+    known = np.array([answer.known for answer in answers], dtype=np.bool_)
+    truth = [name for i, name in enumerate(names) if i not in errors]
+    first_batch = {name: batch.number for batch in classifier.history_ for name in batch.new}
+    return assess(p, classes, first_batch, known, truth), errors
 
 
 def read_in_parts(

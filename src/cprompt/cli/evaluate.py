@@ -16,6 +16,8 @@ from rich.table import Table
 from cprompt.cli import answer_files
 from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
+from cprompt.cli.predict import end_if_unread
+from cprompt.errors import DataError
 from cprompt.files import check_writable, shown_path, write_bytes, write_json
 
 if TYPE_CHECKING:
@@ -43,54 +45,74 @@ def evaluate(
     report: Path | None = typer.Option(
         None, metavar="FILE.html", help="One page with figures and the worst mistakes."
     ),
+    strict: bool = typer.Option(
+        False, "--strict", help="Answer nothing if one photo cannot be read."
+    ),
     device: str = DEVICE,
     weights: str | None = MOVED_WEIGHTS,
     plugins: list[str] = PLUGINS,
 ) -> None:
-    """Measure accuracy per class and per batch, confusions, and how honest probabilities are."""
+    """Measure accuracy per class and per batch, confusions, and how honest probabilities are.
+
+    Photos that cannot be read do not count. They are listed at the end, and the status is then 3.
+    """
     answer_files.check_targets(csv_to, json_to, None)
     if report is not None:
         check_writable(report)
 
     from cprompt.classifier.classifier import ContinualClassifier
     from cprompt.classifier.photo_sources import labelled
+    from cprompt.classifier.readable import evaluate_readable
     from cprompt.cli.progress import ProgressBars
 
-    files, names = labelled(photos)
+    given, names = labelled(photos)
+    files = [Path(str(file)) for file in given]
+    errors: dict[int, DataError] = {}
     classifier = ContinualClassifier.load(model, device=device, weights=weights)
     messages = Console(stderr=True)
     with ProgressBars(console=messages, lines=False) as bars:
-        found = classifier.evaluate(files, names, observer=bars)
-    rows = [_row(Path(str(f)), each) for f, each in zip(files, found.answers, strict=True)]
+        if strict:
+            found = classifier.evaluate(files, names, observer=bars)
+        else:
+            found, errors = evaluate_readable(classifier, files, names, bars.decoded)
+    answers = iter(found.answers)
+    rows = [
+        _row(file, name, errors[i] if i in errors else next(answers))
+        for i, (file, name) in enumerate(zip(files, names, strict=True))
+    ]
     written = answer_files.write_rows(rows, csv_to, None, None)
+    unread = [{"image": shown_path(files[i]), "error": e.message} for i, e in errors.items()]
+    plain = {**found.to_dict(), "unreadable": unread}
     if json_to == answer_files.STANDARD_OUTPUT:
-        print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        print(json.dumps(plain, indent=2, ensure_ascii=False))
     elif json_to is not None:
-        write_json(Path(json_to), found.to_dict())
+        write_json(Path(json_to), plain)
         written.append(json_to)
     if report is not None:
         about = f"{classifier.model_id}, asked about the {found.photos:,} photos in {photos}."
-        page = _page(found, files, photos, f"How accurate is {model.resolve().name}?", about)
+        readable = [file for i, file in enumerate(files) if i not in errors]
+        page = _page(found, readable, photos, f"How accurate is {model.resolve().name}?", about)
         write_bytes(report, page.encode())
         written.append(str(report))
     say(*(f"written: {name}" for name in written), console=messages)
     if answer_files.STANDARD_OUTPUT not in (csv_to, json_to):
         _print(Console(), found)
+    end_if_unread(list(errors.values()), len(files), messages)
 
 
-def _row(file: Path, answer: PhotoAnswer) -> dict[str, Any]:
+def _row(file: Path, truth: str, answer: PhotoAnswer | DataError) -> dict[str, Any]:
     """One line of `--csv`."""
+    columns = ("label", "best", "probability", "right")
+    unread = isinstance(answer, DataError)
     return {
         "image": shown_path(file),
-        "truth": answer.truth,
-        "label": answer.label,
-        "best": answer.best,
-        "probability": answer.probability,
-        "right": answer.right,
+        "truth": truth,
+        **{name: None if unread else getattr(answer, name) for name in columns},
+        "error": answer.message if isinstance(answer, DataError) else None,
     }
 
 
-def _page(found: Evaluation, files: Sequence[Any], folder: Path, title: str, about: str) -> str:
+def _page(found: Evaluation, files: Sequence[Path], folder: Path, title: str, about: str) -> str:
     from cprompt.classifier.photos import load_photo
     from cprompt.report.evaluation import Mistake, evaluation_page
 

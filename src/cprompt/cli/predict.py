@@ -92,11 +92,16 @@ def predict(
             say(f"{len(rows)} photos in {written}", console=messages)
     else:
         Console().print(_table(files, answers, top, explain))
+    end_if_unread(unread, len(files), messages)
+
+
+def end_if_unread(unread: Sequence[DataError], photos: int, console: Console) -> None:
+    """List the photos that could not be read, if any, and end with `SOME_UNREAD`."""
     if unread:
         say(
-            f"{len(unread)} of {len(files)} photos cannot be read:",
+            f"{len(unread)} of {photos} photos cannot be read:",
             *(f"    {error}" for error in unread),
-            console=messages,
+            console=console,
         )
         raise typer.Exit(SOME_UNREAD)
 

@@ -285,6 +285,16 @@ class Method(nn.Module):
         """Logits (B, n_classes) over all classes seen."""
         raise TypeError(f"{type(self).__name__} does not define an answer")
 
+    def patch_shares(
+        self, images: Tensor, positions: Tensor, precision: Precision = "fp32"
+    ) -> Tensor | None:
+        """What each patch of images (B, 3, H, W) adds to the logit of class `positions` (B,).
+
+        (B, rows, columns), beyond what the patch adds to logits on average over classes, which no
+        probability depends on. None if the method cannot tell.
+        """
+        return None
+
     def key_similarity(self, query: Tensor) -> Tensor | None:
         """cos(q, k) of queries (B, D) with all keys: (B, keys); used to explain an answer.
 

@@ -324,6 +324,30 @@ class Strata(Method):
         """Logits of the head in closed form."""
         return F.linear(feature, self.weight, self.bias)
 
+    def patch_shares(
+        self, images: Tensor, positions: Tensor, precision: Precision = "fp32"
+    ) -> Tensor | None:
+        """See `Method.patch_shares`; exact, since logits are linear in patch tokens.
+
+        Class tokens and the bias add the rest. None if patch tokens of several views are averaged,
+        are not read, or lie on different grids.
+        """
+        if not isinstance(self.backbone, FrozenViT) or self.config.prediction_views > 1:
+            return None
+        parts = self.backbone.tap_parts(self.layers, self.config.tokens)
+        weight = (self.weight - self.weight.mean(0))[positions]
+        columns = torch.split(weight, [part.width for part in parts], dim=1)
+        read = {
+            part.layer: own
+            for part, own in zip(parts, columns, strict=True)
+            if part.kind == "patch"
+        }
+        if not read:
+            return None
+        embedded, prompts = self.embed(images, precision), self.first.prompts()
+        scores = self.backbone.patch_scores(embedded, read, prompts)
+        return (scores / scores.shape[1]).view(len(scores), *self.backbone.grid)
+
     def left_out(self) -> LeftOut | None:
         """What the head says of kept images, each left out."""
         if self.config.head == "single":

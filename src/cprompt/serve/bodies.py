@@ -43,14 +43,15 @@ async def received_images(request: Request, limits: Limits) -> AsyncIterator[lis
             if not found:
                 raise RequestError(422, "no_images", "the form has no files named `images`")
             yield found
-    elif kind == JSON:
-        yield _images_in_json(await request.body(), limits)
-    elif kind.startswith("image/"):
+    elif kind == JSON or kind.startswith("image/"):
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
             async for chunk in request.stream():
                 file.write(chunk)
             file.seek(0)
-            yield [(cast(BinaryIO, file), NAMELESS)]
+            if kind == JSON:
+                yield _images_in_json(file.read(), limits)
+            else:
+                yield [(cast(BinaryIO, file), NAMELESS)]
     else:
         raise _wrong_type(
             kind,

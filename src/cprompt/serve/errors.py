@@ -93,6 +93,13 @@ def from_os_error(error: OSError) -> RequestError | None:
     return None
 
 
+def in_senders_words(text: str, names: Mapping[str, str]) -> str:
+    """A text in which uploaded files are called as their sender calls them; see `explain`."""
+    for path in sorted(names, key=len, reverse=True):  # one path may begin with another
+        text = text.replace(path, names[path])
+    return text
+
+
 class Told(NamedTuple):
     """What a client is told about an error inside the package."""
 
@@ -115,9 +122,7 @@ def explain(
     """
     file = None if error.file is None else (names or {}).get(error.file)
     speaks = isinstance(error, (DataError, ModelError))
-    message = error.message
-    for path in sorted(names or {}, key=len, reverse=True):  # one path may begin with another
-        message = message.replace(path, (names or {})[path])
+    message = in_senders_words(error.message, names or {})
     if not speaks or any(folder in message for folder in private):
         _log.error("not shown to the client: %s", error)
         return Told("the service cannot do this with its model; its log says why", file)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from cprompt.serve.errors import in_senders_words
 from cprompt.serve.uploads import Upload
 from cprompt.training.observers import Observer
 
@@ -52,6 +53,8 @@ class Job:
     progress: Progress = Progress("waiting")
     error: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
+    warnings: list[str] = field(default_factory=list)
+    """What is odd about its photos, but no reason to stop."""
     promise: dict[str, Any] | None = None
     """Its result and the version that it replaces, noted before the model is saved."""
     cancelled: bool = False
@@ -86,6 +89,11 @@ class JobObserver(Observer):
             self._job.show("reading photos", done, total)
         else:
             self._job.show(self._then)
+
+    def noticed(self, message: str) -> None:
+        """Keep it for whoever asks about the job."""
+        told = in_senders_words(message, self._job.upload.sent_names())
+        self._job.warnings = [*self._job.warnings, told]
 
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
         """The second phase: training."""

@@ -24,8 +24,9 @@ from cprompt.serve.workspace import JOBS, Workspace
 KEPT = 100
 """Finished jobs that are remembered."""
 
-MOST_STARTS = 10
-"""How often a job is begun: one that kills the service each time must not do so for ever."""
+MOST_STARTS = 100
+"""How often a job is begun: one that kills the service each time must not do so for ever. Who
+killed it cannot be told, so the number is far beyond what restarts from outside would need."""
 
 _NICENESS = 10
 _log = logging.getLogger(__name__)

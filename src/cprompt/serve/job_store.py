@@ -38,6 +38,7 @@ _KEPT_AS_THEY_ARE = (
     "finished",
     "error",
     "result",
+    "warnings",
     "promise",
     "cancelled",
     "starts",
@@ -128,7 +129,8 @@ class JobStore:
         ]
         job = Job(kept["kind"], Upload(photos, kept["skipped"]), folder)
         for name in _KEPT_AS_THEY_ARE:
-            setattr(job, name, kept[name])
+            if name in kept:  # a service of an earlier version may have put it there
+                setattr(job, name, kept[name])
         job.progress = Progress(job.state if job.finished else "waiting")
         return job
 

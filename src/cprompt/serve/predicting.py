@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import BinaryIO
 
 from PIL import Image
@@ -14,12 +15,14 @@ from cprompt.serve.bodies import NamedFile
 from cprompt.serve.config import Limits
 from cprompt.serve.images import check_image, decode_upload
 from cprompt.serve.prediction_queue import Answered
-from cprompt.serve.schemas import Near, Prediction, Predictions, Ranked
-from cprompt.serve.service import Service
+from cprompt.serve.schemas import Near, PhotoParts, Prediction, Predictions, Ranked
+from cprompt.serve.service import Asked, Service
 
 
-async def answer_images(service: Service, files: Sequence[NamedFile]) -> Answered[Explanation]:
-    """Check, decode and classify the images of one request, in their order."""
+async def answer_images(
+    service: Service, files: Sequence[NamedFile], *, parts: bool = False
+) -> Answered[Explanation]:
+    """Check, decode and classify the images of one request, in their order; see `Asked`."""
     limits = service.config.limits
     side = DETAIL * service.input_side
     size = await service.in_decoder(_decoded_pixels, files, side, limits)
@@ -27,7 +30,7 @@ async def answer_images(service: Service, files: Sequence[NamedFile]) -> Answere
         images = await asyncio.gather(
             *(service.in_decoder(_decode, file, name, side) for file, name in files)
         )
-        return await service.predictions.submit(images)
+        return await service.predictions.submit([Asked(image, parts) for image in images])
 
 
 def to_schema(
@@ -71,4 +74,5 @@ def _prediction(name: str, answer: Explanation, top: int, explain: bool) -> Pred
         if explain
         else None,
         score=answer.score if explain else None,
+        parts=None if answer.parts is None else PhotoParts(**asdict(answer.parts)),
     )

@@ -73,7 +73,7 @@ class PredictionQueue(Generic[ImageT, AnswerT]):
 
     @property
     def admitted(self) -> int:
-        """Requests under way, from their first byte to their answer."""
+        """Requests under way, from when they have arrived to their answer."""
         return self._admitted
 
     @property
@@ -83,14 +83,21 @@ class PredictionQueue(Generic[ImageT, AnswerT]):
 
     @contextmanager
     def admission(self) -> Iterator[None]:
-        """Count a request from before its body is read; 503 if too many are under way."""
-        if self._admitted >= self._max_waiting:
-            raise busy(f"{self._max_waiting} prediction requests are under way; try again shortly")
+        """Count a request once its body has arrived; 503 if too many are under way.
+
+        Not before: clients that send slowly would keep the others out.
+        """
+        self.check_room()
         self._admitted += 1
         try:
             yield
         finally:
             self._admitted -= 1
+
+    def check_room(self) -> None:
+        """Raise 503 if too many requests are under way."""
+        if self._admitted >= self._max_waiting:
+            raise busy(f"{self._max_waiting} prediction requests are under way; try again shortly")
 
     async def submit(self, images: Sequence[ImageT]) -> Answered[AnswerT]:
         """The answers to a request's images, in their order."""

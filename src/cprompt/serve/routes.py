@@ -108,14 +108,19 @@ def _add_prediction_routes(router: APIRouter, service: Service) -> None:
         explain: Annotated[
             bool, Query(description="add the nearest class keys and the score")
         ] = False,
+        parts: Annotated[
+            bool, Query(description="add which parts of the image spoke for the best class")
+        ] = False,
     ) -> Predictions:
         """Classify one or many images."""
         if not service.current.classes_:
             raise RequestError(409, "no_classes", "the model has not learnt anything yet")
-        with service.predictions.admission(), time_limit(limits.request_seconds):
+        service.predictions.check_room()  # so that nothing is received in vain
+        with time_limit(limits.request_seconds):
             async with bodies.received_images(request, limits) as files:
                 names = [name for _, name in files]
-                answered = await answer_images(service, files)
+                with service.predictions.admission():
+                    answered = await answer_images(service, files, parts=parts)
         return to_schema(names, answered, top=top, explain=explain)
 
 

@@ -23,6 +23,20 @@ class Near(BaseModel):
     cosine: float
 
 
+class PhotoParts(BaseModel):
+    """How much each part of an image speaks for its most probable class."""
+
+    label: str = Field(description="the class")
+    window: list[float] = Field(
+        description="left, top, width, height of what the model looks at, in parts of the image"
+    )
+    shares: list[list[float]] = Field(
+        description="row by row: what each part of the window adds to the score of the class, "
+        "beyond what it adds to classes on average"
+    )
+    rest: float = Field(description="what no single part adds; with all shares it is the score")
+
+
 class Prediction(BaseModel):
     """The answer to one image."""
 
@@ -38,6 +52,9 @@ class Prediction(BaseModel):
     nearest_keys: list[Near] | None = Field(None, description="with explain=true")
     score: float | None = Field(
         None, description="with explain=true: the largest logit, before calibration"
+    )
+    parts: PhotoParts | None = Field(
+        None, description="with parts=true: which parts of the image spoke for the best class"
     )
 
 
@@ -70,6 +87,7 @@ class JobInfo(BaseModel):
     arguments: dict[str, str] = Field(description="rename, forget, merge: the classes meant")
     skipped: list[str] = Field(description="files of a zip that are not images")
     progress: JobProgress
+    warnings: list[str] = Field(description="what is odd about its photos; they were learnt")
     error: dict[str, Any] | None = Field(description="why it failed; the model has not changed")
     result: dict[str, Any] | None = Field(
         description="a change: the new version, of learn its batch too; evaluate: accuracy"
@@ -92,6 +110,7 @@ def job_info(job: Job) -> JobInfo:
         progress=JobProgress(
             phase=job.progress.phase, done=job.progress.done, total=job.progress.total
         ),
+        warnings=job.warnings,
         error=job.error,
         result=job.result,
     )

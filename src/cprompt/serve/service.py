@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from PIL import Image
@@ -34,6 +34,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Asked(NamedTuple):
+    """An image to answer; `parts`: also which parts of it spoke for the answer."""
+
+    image: Image.Image
+    parts: bool = False
+
+
 class Service:
     """Predictions by one version of the model while jobs make the next.
 
@@ -48,7 +55,7 @@ class Service:
         self.metrics = Metrics()
         self._threads = torch.get_num_threads()
         limits = config.limits
-        self.predictions: PredictionQueue[Image.Image, Explanation] = PredictionQueue(
+        self.predictions: PredictionQueue[Asked, Explanation] = PredictionQueue(
             self._begin_pass,
             max_pass=limits.max_pass,
             max_waiting=limits.max_waiting,
@@ -130,12 +137,16 @@ class Service:
             },
         }
 
-    def _begin_pass(self) -> Callable[[list[Image.Image]], Answered[Explanation]]:
+    def _begin_pass(self) -> Callable[[list[Asked]], Answered[Explanation]]:
         classifier = self.current
         torch.set_num_threads(self._threads if self.jobs.idle else _half(self._threads))
 
-        def answer(images: list[Image.Image]) -> Answered[Explanation]:
-            return Answered(classifier.model_id, classifier.explain(images, top=TOP))
+        def answer(asked: list[Asked]) -> Answered[Explanation]:
+            answers = classifier.explain([each.image for each in asked], top=TOP)
+            for i, each in enumerate(asked):
+                if each.parts:
+                    (answers[i],) = classifier.explain([each.image], top=TOP, parts=True)
+            return Answered(classifier.model_id, answers)
 
         return answer
 
@@ -163,6 +174,7 @@ class Service:
         classifier = self.model.load()
         replaces = classifier.model_id
         if job.kind == "learn":
+            job.warnings = []  # of an earlier start
             classifier.learn(_pairs(job), observer=JobObserver(job, "learning"))
         elif job.kind == "rename":
             classifier.rename(job.arguments["label"], job.arguments["new"])

@@ -288,18 +288,51 @@ class FrozenViT(PromptableViT, Backbone):
         model's own final norm, if it has one, does that instead. Prompt tokens are not read.
         """
         parts = self.tap_parts(layers, tokens)
-        own_norm = any(type(n) is not nn.Identity for n in (self.vit.norm, self.vit.fc_norm))
         read: dict[tuple[int, str], Tensor] = {}
 
         def after_block(layer: int, tokens: Tensor, first_patch: int) -> None:
             if layer in layers:
-                own = own_norm and layer == self.depth - 1
-                normed = self.norm(tokens) if own else F.layer_norm(tokens, tokens.shape[-1:])
+                normed = self._normed(tokens, layer)
                 read[layer, "class"] = normed[:, 0]
                 read[layer, "patch"] = normed[:, first_patch:].mean(1)
 
         self._pass(embedded, prompts, class_token_only=False, after_block=after_block)
         return torch.cat([read[part.layer, part.kind] for part in parts], dim=1)
+
+    def patch_scores(
+        self,
+        embedded: Embedded,
+        weights: Mapping[int, Tensor],
+        prompts: Prompts | None = None,
+    ) -> Tensor:
+        """Linear scores of single patches, added up over layers: (B, N), N the number of patches.
+
+        `weights` maps layers to (B, D): what multiplies the patch tokens of each image, normalised
+        as in `taps`. So the mean over patches is the score that the same weights give the patch
+        means of `taps`.
+        """
+        found: list[Tensor] = []
+
+        def after_block(layer: int, tokens: Tensor, first_patch: int) -> None:
+            if layer in weights:
+                patches = self._normed(tokens, layer)[:, first_patch:]
+                found.append((patches * weights[layer][:, None]).sum(-1))
+
+        self._pass(embedded, prompts, class_token_only=False, after_block=after_block)
+        return torch.stack(found).sum(0)
+
+    def _normed(self, tokens: Tensor, layer: int) -> Tensor:
+        """Tokens after a block to zero mean and unit variance, or by the model's final norm."""
+        own_norm = any(type(n) is not nn.Identity for n in (self.vit.norm, self.vit.fc_norm))
+        if own_norm and layer == self.depth - 1:
+            return self.norm(tokens)
+        return F.layer_norm(tokens, tokens.shape[-1:])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        rows, columns = self.vit.patch_embed.grid_size
+        return int(rows), int(columns)
 
     def _class_width(self, layer: int) -> int | None:
         return self.dim

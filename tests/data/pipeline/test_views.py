@@ -314,3 +314,24 @@ def test_a_normalisation_is_named_where_it_has_a_name() -> None:
     assert name_of("auto", NORMALIZATIONS["imagenet"]) == "imagenet"
     assert name_of("auto", own) == "auto"
     assert name_of("none", own) == "none"
+
+
+@pytest.mark.parametrize("recipe", ["photo", "plain", "drawn"])
+@pytest.mark.parametrize("size", [(60, 90), (90, 60), (31, 31)])
+def test_the_test_window_is_where_the_view_lies(recipe: str, size: tuple[int, int]) -> None:
+    """A photo that is white inside the window and black outside looks white."""
+    height, width = size
+    preparation = build(recipe, 24, "none")
+    left, top, wide, high = preparation.test_window(height, width)
+    image = np.zeros((height, width, 3), np.uint8)
+    y, x = (np.arange(n) for n in size)
+    rows = (y + 1 > top * height) & (y < (top + high) * height)
+    columns = (x + 1 > left * width) & (x < (left + wide) * width)
+    image[np.ix_(rows, columns)] = 255
+    seen = preparation.prepare(Image.fromarray(image))
+    assert float(seen[:, 2:-2, 2:-2].min()) == 1.0
+    assert float(seen.mean()) > 0.97
+    if recipe == "photo":
+        assert image.mean() < 255 * 0.9
+    if recipe == "drawn":
+        assert (left, top, wide, high) == (0, 0, 1, 1)

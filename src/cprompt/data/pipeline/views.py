@@ -154,6 +154,14 @@ class Preparation:
         corner = np.rint((resized - self.size) / 2).astype(np.int64)
         return (_views(sizes, resized, corner=corner, shape=square),)
 
+    def test_window(self, height: int, width: int) -> tuple[float, float, float, float]:
+        """Left, top, width and height of the test view, in parts of an image's sides."""
+        (view,) = self.test_views(np.array([[height, width]], dtype=np.int64))
+        (rows, columns), (top, left), (high, wide) = (
+            each[0].tolist() for each in (view.resized, view.corner, view.shape)
+        )
+        return left / columns, top / rows, wide / columns, high / rows
+
     def prepare(self, image: Image.Image) -> Tensor:
         """One RGB image under the test view: float32 (3, size, size)."""
         array = np.asarray(image)

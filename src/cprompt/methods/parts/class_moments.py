@@ -87,7 +87,8 @@ class ClassMoments(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "triangle"] = self.second[_triangle(self.dim, self.second.device)]
+        rows = [self.second[row, : row + 1] for row in range(self.dim)]
+        destination[prefix + "triangle"] = torch.cat(rows) if rows else self.second.flatten()
 
     def _load_from_state_dict(self, state: Any, prefix: str, *rest: Any) -> None:
         triangle = state.pop(prefix + "triangle", None)
@@ -96,14 +97,10 @@ class ClassMoments(nn.Module):
             found = "missing" if triangle is None else f"{len(triangle)} numbers long"
             rest[-1].append(f"{prefix}triangle is {found}, for features of {self.dim} numbers")
             return
-        second = torch.zeros_like(self.second)
-        second[_triangle(self.dim, second.device)] = triangle.to(second)
-        self.second = second + second.tril(-1).T
-
-
-def _triangle(dim: int, device: torch.device) -> Tensor:
-    """Which entries of a (dim, dim) matrix are on or below the diagonal."""
-    return torch.ones(dim, dim, dtype=torch.bool, device=device).tril()
+        # Row by row: a mask and its indices would take several times the room of the matrix.
+        for row, values in enumerate(torch.split(triangle, [row + 1 for row in range(self.dim)])):
+            self.second[row, : row + 1] = values
+            self.second[:row, row] = values[:-1]
 
 
 def shrunk(covariance: Tensor, shrinkage: float) -> Tensor:

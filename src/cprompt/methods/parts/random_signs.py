@@ -8,6 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+AT_ONCE = 512
+"""Rows of signs that are turned into floats at a time, to save memory."""
+
 
 class RandomSigns(nn.Module):
     """Features (B, F) to (B, P): the columns of `whole` as they are, signed sums of the others.
@@ -50,7 +53,9 @@ class RandomSigns(nn.Module):
         """The weights (C, F) on features that answer as `weight` (C, P) does on the result."""
         if self.signs is None:
             return weight
-        others = weight[:, self.kept.stop :] @ self.signs.T.to(weight) * self._scale
+        narrow = weight[:, self.kept.stop :]
+        parts = [narrow @ some.T.to(weight) for some in torch.split(self.signs, AT_ONCE)]
+        others = torch.cat(parts, dim=1) * self._scale
         at = self.whole.start
         return torch.cat([others[:, :at], weight[:, self.kept], others[:, at:]], dim=1)
 

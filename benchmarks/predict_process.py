@@ -1,0 +1,90 @@
+"""`cprompt predict` on one photo, from the command to the answer: seconds and peak memory.
+
+    python -m benchmarks.predict_process
+    python -m benchmarks.predict_process --weights FILE
+
+Each row is a process of its own. The first rows are what importing torch, and timm with it, takes
+alone: no program that uses them takes less. The model has learnt 20 drawn classes with the embedded
+backbone, or with the weights given.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import common
+from benchmarks.images import draw_jpegs
+from cprompt import ContinualClassifier
+from cprompt.device import pick_device
+
+CLASSES, PER_CLASS = 20, 4
+COMMAND = "from cprompt.cli import main; main()"
+LAUNCH = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+ended = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(ended)
+"""  # a small process: a new one counts the size of the one that it was started from
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = common.parser(__doc__)
+    options.add_argument("--weights", help="a file with a backbone's weights")
+    options.add_argument("--times", type=int, default=5, help="runs of each process")
+    given = options.parse_args(argv)
+    times = 1 if given.quick else given.times
+    seen = common.hardware(pick_device("cpu"))
+    out = common.output("predict_process", seen, given.out)
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(Path(folder), given.weights, times)
+    rows = [
+        {"process": name, "seconds": f"{row['seconds']:.2f}", "MB": f"{row['bytes'] / 1e6:.0f}"}
+        for name, row in result["processes"].items()
+    ]
+    common.show(f"cprompt predict, one photo, {result['backbone']}", rows, seen)
+    common.save("predict_process", seen, result, out)
+
+
+def measure(folder: Path, weights: str | None, times: int) -> dict[str, Any]:
+    """Make a model and a photo, then run each process."""
+    draw_jpegs(folder / "photos", CLASSES, PER_CLASS)
+    classifier = ContinualClassifier(weights=weights, device="cpu").learn(folder / "photos")
+    classifier.save(folder / "model")
+    photo = next((folder / "photos").rglob("*.jpg"))
+    processes = {
+        "import torch": ["-c", "import torch"],
+        "import torch, timm": ["-c", "import torch, timm"],
+        "cprompt --help": ["-c", COMMAND, "--help"],
+        "cprompt predict": ["-c", COMMAND, "predict", str(folder / "model"), str(photo)],
+    }
+    return {
+        "backbone": classifier._load().name,
+        "classes": CLASSES,
+        "times": times,
+        "processes": {name: _measured(arguments, times) for name, arguments in processes.items()},
+    }
+
+
+def _measured(arguments: Sequence[str], times: int) -> dict[str, float]:
+    """Median seconds and largest resident size of a process, after one run to warm up."""
+    seconds, peaks = [], []
+    for _ in range(times + 1):
+        command = [sys.executable, "-S", "-c", LAUNCH, sys.executable, *arguments]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+        if told.returncode:
+            raise SystemExit(f"{' '.join(arguments)} failed: {told.stderr}")
+        took, size = told.stdout.splitlines()[-1].split()
+        seconds.append(float(took))
+        peaks.append(int(size) * (1 if sys.platform == "darwin" else 1024))
+    return {"seconds": median(seconds[1:]), "bytes": max(peaks)}
+
+
+if __name__ == "__main__":
+    main()
