@@ -689,9 +689,9 @@ def closed_form_rows(*labels: str) -> str:
         "| benchmark | Last-acc | Avg-acc | FF | seconds | class orders |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: |\n"
         + "\n".join(rows)
-        + f"\n\nViT-Ti/16 (`{BACKBONE}`), inputs normalised as its weights were trained. Seconds are "
-        "for the whole stream on an H200 that other runs shared: decoding where it was not done "
-        "before, learning, evaluation. [All results](../results.md).\n\n"
+        + f"\n\nViT-Ti/16 (`{BACKBONE}`), inputs normalised as its weights were trained. Seconds "
+        "are for the whole stream on an H200 that other runs shared: decoding where it was not "
+        "done before, learning, evaluation. [All results](../results.md).\n\n"
     )
 
 
