@@ -17,6 +17,7 @@ from PIL import Image
 from cprompt.classifier.photos import PhotoLike
 from cprompt.data.near_duplicates import MOST, Look, look, look_alikes
 from cprompt.data.pipeline.decoded import ImageArray
+from cprompt.data.tar_shards import TarImage
 from cprompt.errors import DataError, some
 from cprompt.training.observers import Observer
 
@@ -106,4 +107,5 @@ class RepeatedPhotos:
 def photo_name(photos: Sequence[PhotoLike], index: int) -> str:
     """The photo's path, or its place in the list."""
     photo = photos[index] if isinstance(photos, list) else None
-    return os.fspath(photo) if isinstance(photo, (str, os.PathLike)) else f"item {index}"
+    named = isinstance(photo, (str, os.PathLike, TarImage))
+    return str(photo) if named else f"item {index}"

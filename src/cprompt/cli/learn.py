@@ -17,7 +17,10 @@ from cprompt.errors import ConfigError, some
 def learn(
     context: typer.Context,
     model: Path = typer.Argument(help="A model folder; made if it does not exist."),
-    photos: Path = typer.Argument(help="A folder with one folder of photos per class."),
+    photos: str = typer.Argument(
+        help="A folder with one folder of photos per class; or a list of path and label as .txt, "
+        ".csv or .parquet, or .tar files of WebDataset. All of them may be URLs."
+    ),
     backbone: str | None = typer.Option(
         None, help="New model: small, base, large or any of `cprompt backbones`."
     ),
