@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cprompt.cli import answer_files
-from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS, SOME_UNREAD
 from cprompt.cli.output import say
 from cprompt.errors import ConfigError, DataError
 from cprompt.files import shown_path
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 Answer: TypeAlias = Union["Explanation", DataError]
 """What is known about a photo, or why it could not be read."""
-
-SOME_UNREAD = 3
-"""Exit status if some photos could not be read."""
 
 
 def predict(

@@ -75,10 +75,13 @@ class ProgressBars(Observer):
         self._n_tasks = n_tasks
 
     def decoded(self, done: int, total: int) -> None:
-        """Show one bar per set of images; they are decoded before the first task."""
-        if done == 1:
+        """Show one bar per set of images; they are decoded before the first task.
+
+        Other processes may report many at a time.
+        """
+        if done == 1 or self._bar is None:
             self._new_bar(f"{self._label}decoding images, once", total, 0)
-        assert self._bar is not None
+            assert self._bar is not None
         self._progress.update(self._bar, completed=done)
 
     def noticed(self, message: str) -> None:
