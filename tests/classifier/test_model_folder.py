@@ -563,3 +563,12 @@ def test_undo_where_there_is_no_model_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holds no model"):
         undo(tmp_path / "typo")
     assert not (tmp_path / "typo").exists()
+
+
+def test_the_files_of_a_model_are_a_model(tmp_path: Path) -> None:
+    learnt({"red": 4, "blue": 4}).save(tmp_path / "model")
+    files = model_folder.read_files(tmp_path / "model")
+    (tmp_path / "copy").mkdir()
+    for name, content in files.items():
+        (tmp_path / "copy" / name).write_bytes(content)
+    assert model_folder.read(tmp_path / "copy").about == model_folder.read(tmp_path / "model").about

@@ -223,6 +223,15 @@ def cut(photos: int, shards: int, extra_views: int) -> list[range]:
         for part in range(0, photos, DECODED_AT_ONCE)
         for start in range(part, min(part + DECODED_AT_ONCE, photos), per_batch)
     ]
+    return spread_over(starts, photos, shards)
+
+
+def spread_over(starts: Sequence[int], photos: int, shards: int) -> list[range]:
+    """About equal ranges that begin at some of `starts`, the first of which is 0.
+
+    >>> spread_over([0, 64, 128], 150, 2)
+    [range(0, 64), range(64, 150)]
+    """
     shards = min(shards, len(starts))
     chosen = [starts[len(starts) * i // shards] for i in range(shards)]
     return [range(a, b) for a, b in zip(chosen, [*chosen[1:], photos], strict=True)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cprompt.classifier.photos import PhotoLike
 from cprompt.classifier.shards import Counts, Plan, Shard, ShardCounter, ShardReport, cut
 from cprompt.cluster.connection import connected
-from cprompt.cluster.tasks import Work, collect, named_worker, value
+from cprompt.cluster.tasks import Work, collect, named_worker, slots, value
 from cprompt.training.observers import Observer
 
 SHARDS_PER_SLOT = 4
@@ -39,7 +39,7 @@ class CountOnRay:
             sent = ray.put((plan, self.work))
             count = self.work.remote(ray, _count, num_returns=2)
             add = self.work.remote(ray, _add)
-            numbers: dict[Any, int] = {}
+            started: dict[int, Callable[[], Any]] = {}
 
             def submit(first: int, last: int) -> Any:
                 """The sum of the shards from `first` to before `last`, the left half first.
@@ -53,7 +53,7 @@ class CountOnRay:
                 part = slice(ranges[first].start, ranges[first].stop)
                 shard = Shard(part.start, photos[part], labels[part])
                 counts, report = count.remote(sent, shard)
-                numbers[report] = first
+                started[first] = lambda: report
                 return counts
 
             total = submit(0, len(ranges))
@@ -64,17 +64,8 @@ class CountOnRay:
                 done = sum(each.photos for each in reports.values())
                 observer.decoded(done, len(photos))
 
-            collect(ray, numbers, keep, [total])
+            collect(ray, started, keep, also_cancel=[total])
             return value(ray, total), [reports[i] for i in range(len(ranges))]
-
-
-def slots(ray: Any, work: Work) -> int:
-    """How many tasks the cluster runs at a time, as it is now."""
-    there = ray.cluster_resources()
-    room = there.get("CPU", 0) / work.threads
-    if work.gpus:
-        room = min(room, there.get("GPU", 0) / work.gpus)
-    return max(1, int(room))
 
 
 def _count(sent: tuple[Plan, Work], shard: Shard) -> tuple[Counts, ShardReport]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,24 +64,42 @@ class named_worker:  # noqa: N801 (a context manager, used as a verb)
 
 def collect(
     ray: Any,
-    keys: Mapping[Any, Any],
+    tasks: Mapping[Any, Callable[[], Any]],
     then: Callable[[Any, Any], None],
+    *,
+    limit: int | None = None,
     also_cancel: Sequence[Any] = (),
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Call `then` with the key and the value of each reference in `keys`, as they are done.
+    """Start tasks, at most `limit` at a time; call `then` with each key and value as they are done.
 
-    If that fails, or the user stops it, all tasks are cancelled.
+    A task is started by calling it, which returns Ray's reference. `meanwhile` is called about once
+    a second. If something fails, or the user stops it, all tasks are cancelled.
     """
-    waiting = list(keys)
+    to_start = deque(tasks.items())
+    waiting: dict[Any, Any] = {}
     try:
-        while waiting:
-            done, waiting = ray.wait(waiting, num_returns=1, timeout=1.0)
+        while to_start or waiting:
+            while to_start and (limit is None or len(waiting) < limit):
+                key, start = to_start.popleft()
+                waiting[start()] = key
+            done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
             for reference in done:
-                then(keys[reference], value(ray, reference))
+                then(waiting.pop(reference), value(ray, reference))
+            meanwhile()
     except BaseException:
         for reference in (*waiting, *also_cancel):
             ray.cancel(reference, force=True)
         raise
+
+
+def slots(ray: Any, work: Work) -> int:
+    """How many tasks the cluster runs at a time, as it is now."""
+    there = ray.cluster_resources()
+    room = there.get("CPU", 0) / work.threads
+    if work.gpus:
+        room = min(room, there.get("GPU", 0) / work.gpus)
+    return max(1, int(room))
 
 
 def value(ray: Any, reference: Any) -> Any:
