@@ -565,10 +565,10 @@ def test_undo_where_there_is_no_model_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "typo").exists()
 
 
-def test_the_files_of_a_model_are_a_model(tmp_path: Path) -> None:
-    learnt({"red": 4, "blue": 4}).save(tmp_path / "model")
-    files = model_folder.read_files(tmp_path / "model")
-    (tmp_path / "copy").mkdir()
-    for name, content in files.items():
-        (tmp_path / "copy" / name).write_bytes(content)
-    assert model_folder.read(tmp_path / "copy").about == model_folder.read(tmp_path / "model").about
+def test_the_files_of_a_model_are_a_model(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name, content in model_folder.read_files(folder).items():
+        (copy / name).write_bytes(content)
+    assert model_folder.read(copy).about == model_folder.read(folder).about
+    assert len(list(copy.iterdir())) == 2

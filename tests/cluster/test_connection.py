@@ -39,6 +39,15 @@ def test_an_address_where_nothing_answers_is_told_at_once(
     assert time.monotonic() - began < 10
 
 
+def test_something_else_on_the_port_is_told_within_seconds(not_connected: None) -> None:
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(ClusterError, match="something else listens"), connected(address):
+            pass
+    assert time.monotonic() - began < 15
+
+
 @pytest.mark.parametrize("address", ["rey", "host", "host:", ":6379", "ray://", "http://h:1"])
 def test_what_is_not_an_address_is_told(address: str, not_connected: None) -> None:
     with pytest.raises(ClusterError, match="is not an address"), connected(address):

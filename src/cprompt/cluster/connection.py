@@ -59,7 +59,7 @@ def connected(on: str) -> Iterator[Any]:
 
 
 def _check_answers(on: str) -> None:
-    """Raise a ClusterError if nothing listens at the address; Ray itself would wait for minutes."""
+    """Raise a ClusterError if no gRPC server is at the address; Ray itself waits for minutes."""
     host, colon, port = on.removeprefix(CLIENT).rpartition(":")
     if not (colon and host and port.isdigit() and "/" not in host):
         raise ClusterError(
@@ -69,12 +69,26 @@ def _check_answers(on: str) -> None:
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+        _check_grpc(f"{host}:{port}")
     except (OSError, OverflowError) as error:
         raise ClusterError(
             f"no Ray cluster answers there ({error})",
             file=on,
             hint="`ray start --head` starts one and prints its address",
         ) from error
+
+
+def _check_grpc(address: str) -> None:
+    """Raise a TimeoutError if what listens there does not speak as Ray does."""
+    if os.environ.get("RAY_USE_TLS", "0") != "0":
+        return  # a plain connection would be refused
+    import grpc
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_SECONDS)
+        except grpc.FutureTimeoutError:
+            raise TimeoutError("something else listens on this port") from None
 
 
 def _first_line(error: BaseException) -> str:
