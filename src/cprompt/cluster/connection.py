@@ -48,7 +48,7 @@ def connected(on: str) -> Iterator[Any]:
         raise
     except Exception as error:  # Ray and gRPC raise many kinds
         raise ClusterError(
-            f"cannot connect to Ray ({_first_line(error)})",
+            f"cannot connect to Ray ({_in_short(error)})",
             file=on,
             hint="`ray status` on a machine of the cluster says whether it runs",
         ) from error
@@ -91,6 +91,7 @@ def _check_grpc(address: str) -> None:
             raise TimeoutError("something else listens on this port") from None
 
 
-def _first_line(error: BaseException) -> str:
+def _in_short(error: BaseException) -> str:
+    """The first and the last line: Ray puts the cause at the end, often after a traceback."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return " … ".join(dict.fromkeys([*lines[:1], *lines[-1:]])) or type(error).__name__
