@@ -12,9 +12,9 @@ from cprompt.cluster.connection import connected
 from cprompt.cluster.tasks import Work, collect, named_worker, slots, value
 from cprompt.training.observers import Observer
 
-SHARDS_PER_SLOT = 4
+SHARDS_PER_SLOT, FEWEST_PHOTOS = 4, 256
 """Shards for each task that can run at a time, unless asked otherwise: a slow one, or one that is
-done again, then costs little."""
+done again, then costs little. But none is so small that adding it up takes longer than counting."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CountOnRay:
     ) -> tuple[Counts, list[ShardReport]]:
         """Count everything; a shard whose worker died is counted again, and only once."""
         with connected(self.on) as ray:
-            wanted = self.shards or SHARDS_PER_SLOT * slots(ray, self.work)
+            wanted = self.shards or default_shards(len(photos), slots(ray, self.work))
             ranges = cut(len(photos), wanted, plan.extra_views)
             sent = ray.put((plan, self.work))
             count = self.work.remote(ray, _count, num_returns=2)
@@ -66,6 +66,15 @@ class CountOnRay:
 
             collect(ray, started, keep, also_cancel=[total])
             return value(ray, total), [reports[i] for i in range(len(ranges))]
+
+
+def default_shards(photos: int, slots: int) -> int:
+    """How many shards, where `slots` of them are counted at a time.
+
+    >>> default_shards(100, 2), default_shards(1500, 2), default_shards(10**6, 2)
+    (2, 5, 8)
+    """
+    return max(slots, min(SHARDS_PER_SLOT * slots, photos // FEWEST_PHOTOS))
 
 
 def _count(sent: tuple[Plan, Work], shard: Shard) -> tuple[Counts, ShardReport]:
