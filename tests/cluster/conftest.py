@@ -29,20 +29,32 @@ class TwoNodes:
     def _add(self) -> Any:
         return self._cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
 
-    def kill_node(self) -> None:
-        """Take one node away without notice, and put an empty one there."""
-        self._cluster.remove_node(self._nodes.pop(0), allow_graceful=False)
+    def kill_node(self, task: str) -> None:
+        """Take a node that is at work on `task` away, and put an empty one there."""
+        status = Path("/proc", str(self._busy(task)), "status").read_text()
+        (parent,) = [line.split()[1] for line in status.splitlines() if line.startswith("PPid")]
+        (node,) = [node for node in self._nodes if self._raylet(node) == int(parent)]
+        self._nodes.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
         self._nodes.append(self._add())
 
-    def kill_worker(self, task: str) -> int:
-        """Kill a process that is at work on `task` now; its id."""
+    def kill_worker(self, task: str) -> None:
+        """Kill a process that is at work on `task` now."""
+        os.kill(self._busy(task), signal.SIGKILL)
+
+    def _busy(self, task: str) -> int:
+        """The id of a process that is at work on `task`."""
         for _ in range(200):
             for process in Path("/proc").glob("[0-9]*"):
                 if self._does(process, task):
-                    os.kill(int(process.name), signal.SIGKILL)
                     return int(process.name)
             time.sleep(0.02)
         raise AssertionError(f"no worker is at {task}")
+
+    @staticmethod
+    def _raylet(node: Any) -> int:
+        ((raylet,),) = [p for kind, p in node.all_processes.items() if kind == "raylet"]
+        return int(raylet.process.pid)
 
     @staticmethod
     def _does(process: Path, task: str) -> bool:
