@@ -66,3 +66,7 @@ class ModelError(CPromptError):
     ...
     cprompt.errors.ModelError: ...
     """
+
+
+class ClusterError(CPromptError):
+    """A cluster cannot be reached, or one of its workers cannot do its part."""

@@ -16,6 +16,7 @@ from PIL import Image
 
 from benchmarks import __main__ as all_of_them
 from benchmarks import (
+    cluster,
     common,
     epoch,
     evaluate,
@@ -230,7 +231,9 @@ def test_all_of_them_run_with_the_shared_options_past_a_fault(
     assert f"Hardware: {common.hardware(torch.device('cpu'))}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("benchmark", [train_step, predict, memory, epoch, evaluate, many_classes])
+@pytest.mark.parametrize(
+    "benchmark", [train_step, predict, memory, epoch, evaluate, many_classes, cluster]
+)
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(
     benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +246,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
         (epoch, "draw_jpegs"),
         (evaluate, "draw_dataset"),
         (many_classes, "measure"),
+        (cluster, "draw_jpegs"),
     ):
         monkeypatch.setattr(module, name, measure)
     with pytest.raises(SystemExit, match="is a folder"):

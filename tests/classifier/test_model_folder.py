@@ -563,3 +563,12 @@ def test_undo_where_there_is_no_model_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holds no model"):
         undo(tmp_path / "typo")
     assert not (tmp_path / "typo").exists()
+
+
+def test_the_files_of_a_model_are_a_model(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name, content in model_folder.read_files(folder).items():
+        (copy / name).write_bytes(content)
+    assert model_folder.read(copy).about == model_folder.read(folder).about
+    assert len(list(copy.iterdir())) == 2

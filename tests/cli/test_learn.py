@@ -78,3 +78,43 @@ def test_a_first_batch_that_fails_leaves_no_folder(main: Main, tmp_path: Path) -
     (tmp_path / "photos" / "cat" / "1.jpg").write_bytes(b"")
     main.error("learn", tmp_path / "models" / "new", tmp_path / "photos", *QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+# --- past one process ---------------------------------------------------------------------------
+
+
+def test_photos_of_a_list_are_those_of_their_folder(photos: Path, tmp_path: Path) -> None:
+    lines = [f"{file}\t{file.parent.name}" for file in (photos / "january").rglob("*.png")]
+    (tmp_path / "january.txt").write_text("\n".join(lines), "utf-8")
+    told = ok("learn", tmp_path / "model", tmp_path / "january.txt", *QUICK)
+    assert "learnt 18 photos of 3 classes" in told
+
+
+def test_options_of_a_cluster_need_one(photos: Path, main: Main) -> None:
+    assert "--on" in main.error("learn", "m", photos / "january", "--shards", "2")
+
+
+def test_a_cluster_that_does_not_answer_leaves_no_model(
+    photos: Path, main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    asked = ("learn", tmp_path / "m", photos / "january", *QUICK, "--on", "127.0.0.1:9")
+    assert "no Ray cluster answers" in main.error(*asked)
+    assert not (tmp_path / "m").exists()
+
+
+def test_unread_photos_are_listed_after_the_others_are_learnt(
+    photos: Path, main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.classifier.test_shards import one_by_one
+
+    monkeypatch.setattr("cprompt.cluster.learning.CountOnRay", lambda *asked: one_by_one(1))
+    shutil.copytree(photos / "january", tmp_path / "batch")
+    bad = next((tmp_path / "batch").rglob("*.png"))
+    bad.write_bytes(b"")
+    asked = ("learn", tmp_path / "m", tmp_path / "batch", *QUICK, "--on", "ray")
+    assert "cannot be read" in main.error(*asked, "--strict")
+    code, out, err = main(*asked)
+    assert code == 3
+    assert "learnt 17 photos of 3 classes" in out
+    assert f"{bad}: is empty" in err

@@ -151,3 +151,31 @@ def test_parquet_has_the_same_answers_as_json(main: Main, model: Path, with_bad_
         pairs = row["ranking"]
         row["ranking"] = pairs and [{"name": name, "probability": p} for name, p in pairs]
     assert found == rows
+
+
+# --- in parts -----------------------------------------------------------------------------------
+
+
+def test_answers_in_parts_are_those_of_the_table_and_are_not_made_twice(
+    main: Main, model: Path, with_bad_ones: Path, tmp_path: Path
+) -> None:
+    asked = ("predict", model, with_bad_ones, "--weights", "random:0", "--top", "2")
+    _, out, _ = main(*asked, "--json")
+    code, _, err = main(*asked, "--out", tmp_path / "out", "--jsonl")
+    assert code == 3
+    assert "4 photos answered" in err
+    assert "2 photos cannot be read" in err
+    (part,) = (tmp_path / "out").glob("part-*.jsonl")
+    rows = [json.loads(line) for line in part.read_text("utf-8").splitlines()]
+    assert rows == json.loads(out)
+    code, _, err = main(*asked, "--out", tmp_path / "out", "--jsonl")
+    assert code == 0
+    assert "0 photos answered" in err
+    assert "4 were there already" in err
+    told = main.error(*asked, "--out", tmp_path / "out", "--jsonl", "--explain")
+    assert "other explain" in told
+
+
+def test_options_of_parts_need_a_folder(main: Main, model: Path, photos: Path) -> None:
+    assert "--out FOLDER" in main.error("predict", model, photos, "--on", "ray")
+    assert "excludes" in main.error("predict", model, photos, "--out", "x", "--strict")

@@ -241,7 +241,7 @@ def test_runs_that_cannot_be_written_are_refused_before_the_first(
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[Path, RunConfig]:
     """The runs that a table would make, by their folders."""
     found: dict[Path, RunConfig] = {}
-    monkeypatch.setattr(command, "_run_missing", lambda configs, track: found.update(configs))
+    monkeypatch.setattr(command, "run_all", lambda configs, **how: found.update(configs))
     return found
 
 

@@ -17,6 +17,7 @@ from PIL import Image
 from cprompt.classifier.photos import PhotoLike
 from cprompt.data.near_duplicates import MOST, Look, look, look_alikes
 from cprompt.data.pipeline.decoded import ImageArray
+from cprompt.data.tar_shards import TarImage
 from cprompt.errors import DataError, some
 from cprompt.training.observers import Observer
 
@@ -53,6 +54,15 @@ class RepeatedPhotos:
     def __init__(self) -> None:
         self._digests: dict[int, bytes] = {}
         self._looks: dict[int, Look] = {}
+
+    @classmethod
+    def joined(cls, parts: Iterable[RepeatedPhotos]) -> RepeatedPhotos:
+        """All photos of the parts, which number them as one batch does."""
+        whole = cls()
+        for part in parts:
+            whole._digests |= part._digests
+            whole._looks |= part._looks
+        return whole
 
     def add(self, index: int, image: ImageArray) -> None:
         """Remember a photo; threads may call this at the same time."""
@@ -91,9 +101,11 @@ class RepeatedPhotos:
         """Tell `observer` of photos in two classes that look the same."""
         if not 1 < len(self._looks) <= MOST or len(set(names)) < 2:
             return
-        looks = np.stack([self._looks[i] for i in sorted(self._looks)])
+        numbers = sorted(self._looks)
+        looks = np.stack([self._looks[i] for i in numbers])
         pairs = []
-        for first, *others in look_alikes(looks):
+        for group in look_alikes(looks):
+            first, *others = (numbers[i] for i in group)
             other = next((i for i in others if names[i] != names[first]), None)
             if other is not None:
                 pairs.append(f"{photo_name(photos, first)} = {photo_name(photos, other)}")
@@ -106,4 +118,5 @@ class RepeatedPhotos:
 def photo_name(photos: Sequence[PhotoLike], index: int) -> str:
     """The photo's path, or its place in the list."""
     photo = photos[index] if isinstance(photos, list) else None
-    return os.fspath(photo) if isinstance(photo, (str, os.PathLike)) else f"item {index}"
+    named = isinstance(photo, (str, os.PathLike, TarImage))
+    return str(photo) if named else f"item {index}"

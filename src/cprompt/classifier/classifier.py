@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,16 +25,17 @@ from cprompt.classifier import batch_checks, changes, joining, model_folder, pho
 from cprompt.classifier.answers import are_blank, joined, patch_shares, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, PhotoParts, nearest_keys
-from cprompt.classifier.learning import learn_batch
+from cprompt.classifier.learning import learn_absorbed, learn_batch, require_counting
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photo_sources import UNKNOWN
 from cprompt.classifier.photos import PhotoLike, decode_in_parts
 from cprompt.classifier.scikit_learn import ScikitLearnMixin
+from cprompt.classifier.shards import CountShards, Plan, concluded, method_of
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import pick_device
-from cprompt.errors import BackboneError, DataError, ModelError
+from cprompt.errors import BackboneError, DataError, ModelError, some
 from cprompt.methods.base import Method, Response, create_method
 from cprompt.settings import from_mapping, suggest, to_mapping
 from cprompt.training.observers import Observer
@@ -152,6 +154,45 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         batch_checks.check_names(names, self.classes_)
         start = self._state or self._empty_state()
         return self._become(learn_batch(self, start, photos, names, self.preparation_, observer))
+
+    def learn_counted(
+        self,
+        source: Any,
+        count: CountShards,
+        *,
+        strict: bool = False,
+        observer: Observer | None = None,
+    ) -> list[DataError]:
+        """Learn as `learn` does, with the photos counted by `count`, in other processes say.
+
+        Photos that cannot be read are left out, and why is returned; if `strict`, they are an
+        error. See `cprompt.classifier.shards`; only for methods that count.
+        """
+        observer, clock = observer or Observer(), time.perf_counter()
+        photos, names = photo_sources.labelled(source)
+        batch_checks.check_names(names, self.classes_)
+        start = self._state or self._empty_state()
+        require_counting(start.method, self._empty_state().method)
+        plan = Plan.of(self, self._load(), start.method.extra_views, len(photos))
+        observer.stream_begins(start.method.n_tasks + 1)
+        counts, reports = count(plan, photos, names, observer)
+        unread = concluded(reports, photos, names, observer)
+        if strict and unread:
+            raise DataError(
+                f"{len(unread)} of {len(photos)} photos cannot be read: "
+                f"{some([str(error) for error in unread.values()])}",
+                hint="repair them, or learn without --strict",
+            )
+        learnt = learn_absorbed(
+            self,
+            start,
+            method_of(counts, self._empty_state().method),
+            counts.names,
+            [name for i, name in enumerate(names) if i not in unread],
+            time.perf_counter() - clock,
+        )
+        self._become(learnt)
+        return list(unread.values())
 
     def fit(self: C, X: Any, y: Any = None) -> C:
         """Forget everything, then learn; if learning fails, nothing is forgotten."""

@@ -23,6 +23,7 @@ from cprompt.classifier.held_out import choose_held_out, first_of_each, spread
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import PhotoLike, decode, decode_in_parts
 from cprompt.classifier.state import LearntBatch, ModelState
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import pick_device
@@ -66,6 +67,50 @@ def learn_batch(
     observer.stream_begins(method.n_tasks + 1)
     batch = _Batch(parameters, start, photos, labels, preparation, observer)
     learnt = batch.counted(method) if _is_counted(method) else batch.trained(method)
+    return _entered(start, learnt, labels, when, clock)
+
+
+def learn_absorbed(
+    parameters: Parameters,
+    start: ModelState,
+    counted: Method,
+    names: Sequence[str],
+    labels: Sequence[str],
+    seconds: float,
+) -> ModelState:
+    """The state after a batch that was counted elsewhere, without its id.
+
+    `counted` knows the classes `names`; `labels` has one for each photo that was counted, which
+    took so many seconds.
+    """
+    clock = time.perf_counter() - seconds
+    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    method, task = copy_of(start.method), start.method.n_tasks
+    known = tuple(dict.fromkeys([*start.names, *names]))
+    position = {name: at for at, name in enumerate(known)}
+    device = pick_device(parameters.device)
+    method.begin_task(len(known) - len(start.names), generator(parameters.seed, task))
+    method.to(device)
+    method.backbone.to(device)
+    method.absorb(counted.to(device), [position[name] for name in names])
+    method.end_task(())
+    method.close_task()
+    state = dataclasses.replace(start, method=method, names=known, name_of=tuple(range(len(known))))
+    learnt = _Learnt(*with_threshold(state, parameters.accept))
+    return _entered(start, learnt, labels, when, clock)
+
+
+def require_counting(method: Method, empty: Method) -> None:
+    """Raise a ModelError unless the next batch of `method` can be counted in parts."""
+    trial = copy_of(method)
+    trial.begin_task(1, torch.Generator())
+    trial.absorb(empty, [])
+
+
+def _entered(
+    start: ModelState, learnt: _Learnt, labels: Sequence[str], when: str, clock: float
+) -> ModelState:
+    """What was learnt, with an entry in its history."""
     entry = LearntBatch(
         number=start.method.n_tasks + 1,
         when=when,
@@ -206,18 +251,29 @@ def counted_photos(
     With `labels`, photos of the same content are reported after the last one; see
     `RepeatedPhotos`.
     """
-    repeated = RepeatedPhotos()
-    device, training = pick_device(parameters.device), parameters.training_for(1)
-    targets, first = np.asarray(positions, dtype=np.int64), 0
+    repeated, first = RepeatedPhotos(), 0
     for images in decode_in_parts(
         photos, preparation.size, DECODED_AT_ONCE, observer.decoded, repeated.add
     ):
-        part = targets[first : first + len(images)]
-        loader = BatchLoader(images, part, preparation, COUNTED_AT_ONCE, seed=None, device=device)
-        yield from counted_batches(method, loader, training.precision)
+        part = positions[first : first + len(images)]
+        yield from counted_images(parameters, method, images, part, preparation)
         first += len(images)
     if labels is not None:
         repeated.check(photos, labels, observer)
+
+
+def counted_images(
+    parameters: Parameters,
+    method: Method,
+    images: DecodedImages,
+    positions: Sequence[int],
+    preparation: Preparation,
+) -> Iterator[tuple[Embedded, Tensor]]:
+    """Decoded images for `Method.count_images`, embedded batch by batch."""
+    device, precision = pick_device(parameters.device), parameters.training_for(1).precision
+    targets = np.asarray(positions, dtype=np.int64)
+    loader = BatchLoader(images, targets, preparation, COUNTED_AT_ONCE, seed=None, device=device)
+    yield from counted_batches(method, loader, precision)
 
 
 def with_threshold(state: ModelState, accept: float) -> tuple[ModelState, bool]:

@@ -130,6 +130,13 @@ def read(folder: str | Path) -> Stored:
     raise ModelError("keeps changing while it is read", file=folder, hint="try again")
 
 
+def read_files(folder: str | Path) -> dict[str, bytes]:
+    """The files that make up the model now, by name: a folder with just these is the same model."""
+    about = read(folder).about  # checks all of them
+    path = Path(folder)
+    return {name: _bytes(path / name) for name in (FILE, *about["files"])}
+
+
 def check_readable(folder: str | Path, about: Mapping[str, Any]) -> None:
     """Raise a ModelError if the model's method is one that version 1 had and this one has not.
 

@@ -1,4 +1,4 @@
-"""Photos and labels from folders, lists, arrays, Datasets of torch and Hugging Face, pandas frames.
+"""Photos and labels from paths, lists, arrays, Datasets of torch and Hugging Face, pandas frames.
 
 The result is always a sequence of photos for `photos.decode` and, for labelled photos, a class name
 for each.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -17,15 +16,12 @@ import torch
 from PIL import Image
 
 from cprompt.classifier.hub_datasets import hub_labels, hub_photos, is_hub_dataset
+from cprompt.classifier.photo_places import IMAGE_COLUMNS, photos_at
 from cprompt.classifier.photos import PhotoLike, short
-from cprompt.data.datasets import folder
-from cprompt.data.image_files import require_folder
 from cprompt.errors import DataError
 
 UNKNOWN = "unknown"
 """The answer below the threshold; no class can have this name, however it is spelt."""
-
-_IMAGE_COLUMNS = ("path", "image", "file", "filename")
 
 
 class LabelledPhotos(NamedTuple):
@@ -38,7 +34,8 @@ class LabelledPhotos(NamedTuple):
 def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
     """Photos and their class names, from any of these:
 
-    - a folder of class folders (folders below a class folder belong to that class),
+    - a folder of class folders (folders below a class folder belong to that class), or a manifest
+      or tar files, local or at a URL; see `cprompt.classifier.photo_places`,
     - photos and, as `labels`, one name for each,
     - (photo, label) pairs: a list of them, or a torch Dataset; whole-number labels are indices
       into its `classes`, if it has them,
@@ -57,7 +54,9 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
             raise DataError(f"{len(photos)} photos but {len(given)} labels")
         return _from_items(photos, given)
     if isinstance(source, (str, os.PathLike)):
-        return _from_folder(Path(source))
+        found = photos_at(source, labelled=True)
+        name_of = {label: class_name(label, os.fspath(source)) for label in {*found.labels}}
+        return LabelledPhotos(found.photos, [name_of[label] for label in found.labels])
     if is_hub_dataset(source):
         return _from_items(hub_photos(source), hub_labels(source))
     if hasattr(source, "columns"):
@@ -130,22 +129,6 @@ def class_name(label: Any, where: str) -> str:
     return name
 
 
-def _from_folder(root: Path) -> LabelledPhotos:
-    require_folder(root)
-    parts = folder.train_and_test(root)
-    if parts is not None:
-        raise DataError(
-            f"has parts {parts[0].name}/ and {parts[1].name}/, but class folders were expected",
-            file=root,
-            hint=f"give {parts[0]} to learn from or {parts[1]} to evaluate on",
-        )
-    found = folder.read_classes(root)
-    folder.require_images(found, root)
-    files = [file for paths in found.values() for file in paths]
-    names = [name for each in found for name in [class_name(each, str(root))] * len(found[each])]
-    return LabelledPhotos(files, names)
-
-
 def _from_items(photos: Sequence[PhotoLike], labels: Sequence[Any]) -> LabelledPhotos:
     names = [class_name(label, f"item {i}") for i, label in enumerate(labels)]
     return LabelledPhotos(photos, names)
@@ -153,11 +136,11 @@ def _from_items(photos: Sequence[PhotoLike], labels: Sequence[Any]) -> LabelledP
 
 def _from_frame(frame: Any) -> LabelledPhotos:
     columns = [str(name) for name in frame.columns]
-    column = next((name for name in _IMAGE_COLUMNS if name in columns), None)
+    column = next((name for name in IMAGE_COLUMNS if name in columns), None)
     if column is None or "label" not in columns:
         raise DataError(
             f"the frame has columns {', '.join(columns)}; expected label and one of "
-            f"{', '.join(_IMAGE_COLUMNS)}"
+            f"{', '.join(IMAGE_COLUMNS)}"
         )
     return _from_items(list(frame[column]), list(frame["label"]))
 

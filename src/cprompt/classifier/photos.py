@@ -27,6 +27,8 @@ from cprompt.data.image_files import (
 )
 from cprompt.data.pipeline.decoded import DecodedImages, ImageArray, Progress
 from cprompt.data.pipeline.parallel import DECODING_THREADS
+from cprompt.data.tar_shards import TarImage
+from cprompt.data.urls import is_url, opened
 from cprompt.errors import DataError
 
 MAX_ASPECT = 50
@@ -39,9 +41,11 @@ DETAIL = 2
 MEMORY = 2 * 2**30
 """Bytes of photos kept in memory; further ones are decoded again when needed."""
 
-PhotoLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any] | torch.Tensor
-"""A path, the bytes of an image file, a PIL image, an array (H, W), (H, W, 3) or a tensor
-(3, H, W), (1, H, W), (H, W).
+PhotoLike: TypeAlias = (
+    str | os.PathLike[str] | TarImage | bytes | Image.Image | NDArray[Any] | torch.Tensor
+)
+"""A path or a URL, an image in a tar file, the bytes of an image file, a PIL image, an array
+(H, W), (H, W, 3) or a tensor (3, H, W), (1, H, W), (H, W).
 
 Arrays and tensors hold whole numbers 0..255 or floats 0..1.
 """
@@ -105,7 +109,8 @@ def _lazily(
         return image
 
     # Threads only for files: a torch Dataset may not allow more than one.
-    files = isinstance(photos, list) and all(isinstance(p, (str, os.PathLike)) for p in photos)
+    kinds = (str, os.PathLike, TarImage)
+    files = isinstance(photos, list) and all(isinstance(p, kinds) for p in photos)
     return DecodedImages(load, len(photos), threads=DECODING_THREADS if files else 0)
 
 
@@ -126,8 +131,13 @@ def load_photo(photo: Any, name: str) -> Image.Image:
 
     A DataError names the file at fault, or `name` if the photo is not a file.
     """
+    if isinstance(photo, str) and is_url(photo):
+        with opened(photo) as file:
+            return _checked(decode_image(io.BytesIO(file.read()), photo), photo)
     if isinstance(photo, (str, os.PathLike)):
         return _checked(read_image(Path(photo)), str(photo))
+    if isinstance(photo, TarImage):
+        return _checked(decode_image(io.BytesIO(photo.read()), str(photo)), str(photo))
     if isinstance(photo, bytes):
         return _checked(decode_image(io.BytesIO(photo), name), name)
     if isinstance(photo, Image.Image):

@@ -18,12 +18,13 @@ from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.photos import DETAIL, load_photo, shrunk
 from cprompt.data.pipeline.decoded import Progress
 from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
+from cprompt.data.tar_shards import TarImage
 from cprompt.errors import DataError
 
 
 def explain_readable(
     classifier: ContinualClassifier,
-    files: Sequence[str | Path],
+    files: Sequence[str | Path | TarImage],
     top: int = 5,
     progress: Progress | None = None,
 ) -> list[Explanation | DataError]:
@@ -66,7 +67,7 @@ def evaluate_readable(
 
 def read_in_parts(
     classifier: ContinualClassifier,
-    files: Sequence[str | Path],
+    files: Sequence[str | Path | TarImage],
     progress: Progress | None = None,
 ) -> Iterator[list[Image.Image | DataError]]:
     """The photos, as far as the classifier needs their detail, or the errors of reading them.
@@ -75,7 +76,7 @@ def read_in_parts(
     """
     side = DETAIL * classifier.preparation_.size  # as far as the classifier reduces them itself
 
-    def read(file: str | Path) -> Image.Image | DataError:
+    def read(file: str | Path | TarImage) -> Image.Image | DataError:
         try:
             return shrunk(load_photo(file, str(file)), side)
         except DataError as error:

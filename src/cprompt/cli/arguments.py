@@ -16,6 +16,9 @@ from cprompt import gpus, plugins
 from cprompt.cli.output import say
 from cprompt.errors import ConfigError
 
+SOME_UNREAD = 3
+"""Exit status if some photos could not be read."""
+
 MODEL = typer.Argument(help="A model folder, made by `cprompt learn`.")
 
 
@@ -38,6 +41,14 @@ TRACK = typer.Option(
     help="Where losses and metrics are written during a run: jsonl (events.jsonl in the run's "
     "folder), tensorboard, wandb, mlflow or none; may be given several times.",
 )
+
+
+ON = typer.Option(
+    None,
+    metavar="ray|HOST:PORT|ray://HOST:PORT",
+    help="Spread the work with Ray over this machine, or over a cluster; needs cprompt\\[ray].",
+)
+GPUS = typer.Option(0.0, min=0.0, help="With --on: GPUs of each worker; 0.25 lets four share one.")
 
 
 def _import_plugins(modules: list[str]) -> list[str]:

@@ -9,15 +9,26 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from cprompt.cli.arguments import DEVICE, PLUGINS, SETTINGS, parse_settings
+from cprompt.cli.arguments import (
+    DEVICE,
+    GPUS,
+    ON,
+    PLUGINS,
+    SETTINGS,
+    SOME_UNREAD,
+    parse_settings,
+)
 from cprompt.cli.output import say
-from cprompt.errors import ConfigError, some
+from cprompt.errors import ConfigError, DataError, some
 
 
 def learn(
     context: typer.Context,
     model: Path = typer.Argument(help="A model folder; made if it does not exist."),
-    photos: Path = typer.Argument(help="A folder with one folder of photos per class."),
+    photos: str = typer.Argument(
+        help="A folder with one folder of photos per class; or a list of path and label as .txt, "
+        ".csv or .parquet, or .tar files of WebDataset. All of them may be URLs."
+    ),
     backbone: str | None = typer.Option(
         None, help="New model: small, base, large or any of `cprompt backbones`."
     ),
@@ -32,6 +43,14 @@ def learn(
         None, help="New model of a trained method: share of each batch that calibrates instead."
     ),
     seed: int | None = typer.Option(None, help="New model: seed of everything random."),
+    on: str | None = ON,
+    shards: int | None = typer.Option(
+        None, min=1, help="With --on: parts that the photos are cut into.", show_default="by size"
+    ),
+    gpus_per_worker: float = GPUS,
+    strict: bool = typer.Option(
+        False, "--strict", help="With --on: learn nothing if one photo cannot be read."
+    ),
     device: str = DEVICE,
     settings: list[str] = SETTINGS,
     plugins: list[str] = PLUGINS,
@@ -41,7 +60,11 @@ def learn(
     The photos are not needed afterwards. Until the whole batch is learnt, the
     model stays as it was, whatever happens. A new model takes settings, such as
     --method.length 10 or --training.epochs 20, and keeps them for all batches.
+    With --on, photos that cannot be read are left out and listed at the end,
+    and the status is then 3.
     """
+    if on is None and (shards or gpus_per_worker or strict):
+        raise ConfigError("--shards, --gpus-per-worker and --strict are for --on", hint="add --on")
     method_settings, training = _by_part(parse_settings([*settings, *context.args]))
 
     from cprompt.classifier import model_folder
@@ -79,7 +102,16 @@ def learn(
             )
         if_stopped = "stopped; the model is as it was before this batch"
         with ProgressBars(console=console, lines=False, if_stopped=if_stopped) as bars:
-            classifier.learn(photos, observer=bars)
+            unread: list[DataError] = []
+            if on is None:
+                classifier.learn(photos, observer=bars)
+            else:
+                from cprompt.cluster.learning import CountOnRay
+                from cprompt.cluster.tasks import Work
+
+                work = Work(gpus=gpus_per_worker, plugins=tuple(plugins))
+                count = CountOnRay(on, shards, work)
+                unread = classifier.learn_counted(photos, count, strict=strict, observer=bars)
         classifier.save(model)
     batch = classifier.history_[-1]
     unsure = (
@@ -95,6 +127,13 @@ def learn(
         f"{model_folder.size(model) / 2**20:.1f} MiB; {unsure}",
         console=console,
     )
+    if unread:
+        say(
+            f"{len(unread)} more photos cannot be read and were left out:",
+            *(f"    {error}" for error in unread),
+            console=Console(stderr=True),
+        )
+        raise typer.Exit(SOME_UNREAD)
 
 
 def _by_part(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

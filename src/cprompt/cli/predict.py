@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cprompt.cli import answer_files
-from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
+from cprompt.cli.arguments import DEVICE, GPUS, MODEL, MOVED_WEIGHTS, ON, PLUGINS, SOME_UNREAD
 from cprompt.cli.output import say
 from cprompt.errors import ConfigError, DataError
 from cprompt.files import shown_path
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 Answer: TypeAlias = Union["Explanation", DataError]
 """What is known about a photo, or why it could not be read."""
 
-SOME_UNREAD = 3
-"""Exit status if some photos could not be read."""
-
 
 def predict(
     model: Path = MODEL,
-    images: list[Path] = typer.Argument(help="Photos, or folders of photos."),
+    images: list[str] = typer.Argument(
+        help="Photos, folders of photos, lists of photos as .txt, .csv or .parquet, or .tar files "
+        "of WebDataset. All of them may be URLs."
+    ),
     top: int = typer.Option(1, min=1, help="Names to show per photo, best first."),
     json_to: str | None = typer.Option(
         None,
@@ -47,6 +47,17 @@ def predict(
     parquet_to: str | None = typer.Option(
         None, "--parquet", metavar="FILE", help="Parquet into that file; needs cprompt[parquet]."
     ),
+    out: Path | None = typer.Option(
+        None,
+        help="Folder for the answers in parts, as Parquet; the same command goes on with those "
+        "that are missing.",
+    ),
+    jsonl: bool = typer.Option(False, "--jsonl", help="With --out: JSON, a line per photo."),
+    on: str | None = ON,
+    shards: int | None = typer.Option(
+        None, min=1, help="With --out: number of parts.", show_default="by size"
+    ),
+    gpus_per_worker: float = GPUS,
     strict: bool = typer.Option(
         False, "--strict", help="Answer nothing if one photo cannot be read."
     ),
@@ -67,6 +78,15 @@ def predict(
     if precision not in ("fp32", "bf16"):
         raise ConfigError(f"--precision {precision!r} is neither fp32 nor bf16")
     answer_files.check_targets(csv_to, json_to, parquet_to)
+    if out is None and (on or jsonl or shards):
+        raise ConfigError("--on, --jsonl and --shards need a folder", hint="add --out FOLDER")
+    if out is not None:
+        if csv_to or json_to or parquet_to or strict:
+            raise ConfigError("--out excludes --csv, --json, --parquet and --strict")
+        how = {"device": device, "precision": precision, "top": max(top, 3) if explain else top}
+        work = {"gpus": gpus_per_worker, "plugins": tuple(plugins)}
+        _in_parts(model, images, out, jsonl, on, shards, weights, how, work, top, explain)
+        return
 
     from cprompt.classifier.classifier import ContinualClassifier
     from cprompt.classifier.readable import explain_readable
@@ -106,21 +126,79 @@ def end_if_unread(unread: Sequence[DataError], photos: int, console: Console) ->
         raise typer.Exit(SOME_UNREAD)
 
 
-def photo_files(given: Path) -> list[Path]:
-    """The photo given, or all those in the folder given."""
-    if not given.is_dir():
-        return [given]
-    from cprompt.data.image_files import list_images
+def photo_files(given: str | Path) -> list[Any]:
+    """The photo given, or all those in the folder, list or tar file given."""
+    from cprompt.classifier.photo_places import photos_at
 
-    found = list_images(given)
-    if not found:
-        raise DataError(
-            "has no photo in it", file=given, hint="name photos, or a folder that has some"
-        )
-    return found
+    return photos_at(given, labelled=False).photos
 
 
-def row(file: Path, answer: Answer, top: int, explain: bool) -> dict[str, Any]:
+def _in_parts(
+    model: Path,
+    images: Sequence[str],
+    out: Path,
+    jsonl: bool,
+    on: str | None,
+    shards: int | None,
+    weights: str | None,
+    how: dict[str, Any],
+    work: dict[str, Any],
+    top: int,
+    explain: bool,
+) -> None:
+    """Answer into a folder, a part at a time, whatever is not there yet."""
+    from cprompt.classifier import model_folder
+    from cprompt.cli.answer_parts import AnswerParts, digest
+    from cprompt.cli.progress import AnswerProgress
+    from cprompt.cluster.answering import Questions, answer_here, answer_on_ray, parts_of
+    from cprompt.cluster.tasks import Work
+
+    photos = [photo for given in images for photo in photo_files(given)]
+    ranges = parts_of(len(photos), shards)
+    about = {
+        "model": model_folder.read_about(model)["model"],
+        "photos": len(photos),
+        "list": digest(photos),
+        "top": top,
+        "explain": explain,
+        "precision": how["precision"],
+    }
+    parts = AnswerParts(out, len(ranges), "jsonl" if jsonl else "parquet", about)
+    missing = {number: ranges[number] for number in parts.missing()}
+    console = Console(stderr=True)
+    unread = unknown = 0
+    if missing:
+        questions = Questions.of(model, weights, **how)
+        total = sum(map(len, missing.values()))
+        with AnswerProgress(total, console) as progress:
+
+            def keep(number: int, answers: Sequence[Answer]) -> None:
+                nonlocal unread, unknown
+                part = ranges[number]
+                files = photos[part.start : part.stop]
+                rows = [row(f, each, top, explain) for f, each in zip(files, answers, strict=True)]
+                parts.write(number, rows)
+                unread += sum(isinstance(each, DataError) for each in answers)
+                unknown += sum(not isinstance(e, DataError) and not e.known for e in answers)
+                progress.advance(len(answers), unknown)
+
+            if on is None:
+                answer_here(questions, photos, missing, keep)
+            else:
+                answer_on_ray(on, questions, photos, missing, keep, Work(**work))
+    answered = sum(map(len, missing.values()))
+    before = f", {len(photos) - answered} were there already" if answered < len(photos) else ""
+    say(
+        f"{answered} photos answered, {unknown} of them unknown{before}: {len(ranges)} parts in "
+        f"{out}",
+        console=console,
+    )
+    if unread:
+        say(f"{unread} photos cannot be read; the column error says why", console=console)
+        raise typer.Exit(SOME_UNREAD)
+
+
+def row(file: Any, answer: Answer, top: int, explain: bool) -> dict[str, Any]:
     """The answer about a photo, or why there is none, as a row for `answer_files`."""
     columns = ["label", "probability", "known", "ranking"]
     if explain:
@@ -132,7 +210,7 @@ def row(file: Path, answer: Answer, top: int, explain: bool) -> dict[str, Any]:
     return {"image": shown_path(file), **{name: known[name] for name in columns}, "error": None}
 
 
-def _table(files: list[Path], answers: Sequence[Answer], top: int, explain: bool) -> Table:
+def _table(files: list[Any], answers: Sequence[Answer], top: int, explain: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("photo", overflow="fold")
     table.add_column("answer")

@@ -75,10 +75,13 @@ class ProgressBars(Observer):
         self._n_tasks = n_tasks
 
     def decoded(self, done: int, total: int) -> None:
-        """Show one bar per set of images; they are decoded before the first task."""
-        if done == 1:
+        """Show one bar per set of images; they are decoded before the first task.
+
+        Other processes may report many at a time.
+        """
+        if done == 1 or self._bar is None:
             self._new_bar(f"{self._label}decoding images, once", total, 0)
-        assert self._bar is not None
+            assert self._bar is not None
         self._progress.update(self._bar, completed=done)
 
     def noticed(self, message: str) -> None:
@@ -132,3 +135,44 @@ class ProgressBars(Observer):
         if self._bar is not None:
             self._progress.remove_task(self._bar)
         self._bar = self._progress.add_task(description, total=total, completed=done, losses="")
+
+
+class AnswerProgress:
+    """One line for many answers: how many, how fast, how long still, how many unknown."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("photos answered"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]} photos/s, left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[unknown]} unknown"),
+            console=console,
+            transient=True,
+        )
+        self._bar = self._progress.add_task("", total=total, rate="-", unknown=0)
+        self._done = 0
+        self._since = time.monotonic()
+
+    def __enter__(self) -> AnswerProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+        if kind is KeyboardInterrupt:
+            line = "stopped; the same command answers the parts that are missing"
+            self._console.print(line, highlight=False)
+
+    def advance(self, photos: int, unknown: int) -> None:
+        """So many more are answered; `unknown` counts all so far."""
+        self._done += photos
+        rate = f"{self._done / max(time.monotonic() - self._since, 1e-9):.1f}"
+        self._progress.update(self._bar, completed=self._done, rate=rate, unknown=unknown)

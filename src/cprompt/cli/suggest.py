@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from cprompt.cli import answer_files
-from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS, SOME_UNREAD
 from cprompt.cli.output import say
-from cprompt.cli.predict import SOME_UNREAD, photo_files
+from cprompt.cli.predict import photo_files
 from cprompt.files import check_writable, shown_path, write_bytes
 
 if TYPE_CHECKING:

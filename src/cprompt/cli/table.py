@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from cprompt.cli.arguments import PLUGINS, SETTINGS, TRACK, parse_settings
+from cprompt.cli.arguments import GPUS, ON, PLUGINS, SETTINGS, TRACK, parse_settings
+from cprompt.cli.runs import run_all
 from cprompt.errors import ConfigError
-from cprompt.files import check_writable
 from cprompt.research.recipes import benchmark_recipe, is_table_file, recipe_names
 from cprompt.settings import suggest
 
 if TYPE_CHECKING:
-    from cprompt.data.image_set import Dataset
-    from cprompt.research.config import BackboneConfig, RunConfig
+    from cprompt.research.config import RunConfig
     from cprompt.research.tables import Table, TableRow, TableSpec
-    from cprompt.vit.backbone import Backbone
 
 TABLES = [*recipe_names("tables"), "resources"]
 
@@ -59,6 +57,14 @@ def table(
     ),
     runs: Path = typer.Option(Path("runs"), help="Folder that runs are kept in."),
     track: list[str] = TRACK,
+    on: str | None = ON,
+    gpus_per_run: float = GPUS,
+    cpus_per_run: int = typer.Option(
+        1, min=1, help="With --on: cores of each run, and its number of threads."
+    ),
+    max_parallel: int | None = typer.Option(
+        None, min=1, help="With --on: runs at a time.", show_default="as many as there is room for"
+    ),
     format: Format = typer.Option(Format.terminal, help="How to print the table."),
     settings: list[str] = SETTINGS,
     plugins: list[str] = PLUGINS,
@@ -108,53 +114,17 @@ def table(
             for seed in numbers
             for c in [configured(row, benchmark, seed)]
         }
-        _run_missing(configs, track)
+        run_all(
+            configs,
+            track=track,
+            on=on,
+            gpus_per_run=gpus_per_run,
+            cpus_per_run=cpus_per_run,
+            max_parallel=max_parallel,
+            plugins=plugins,
+        )
 
     _print(fill(spec, numbers, finder(runs), small=small, overrides=overrides), format)
-
-
-def _run_missing(configs: dict[Path, RunConfig], track: list[str]) -> None:
-    """Run or resume what is not finished; backbones and datasets are loaded once."""
-    from cprompt.cli.progress import ProgressBars
-    from cprompt.research.experiment import run
-    from cprompt.research.record import FILE, load_record
-    from cprompt.research.tracking import Tracking, make_trackers
-    from cprompt.training.observers import Observers
-    from cprompt.vit.loading import load_backbone
-
-    console = Console(stderr=True)
-    missing = {
-        folder: config
-        for folder, config in configs.items()
-        if not ((folder / FILE).exists() and load_record(folder).finished)
-    }
-    for folder in missing:
-        check_writable(folder / FILE)
-    if_stopped = "stopped; the same command continues from the last checkpoint"
-    backbones: dict[BackboneConfig, Backbone] = {}
-    datasets: dict[str, Dataset] = {}
-    for number, (folder, config) in enumerate(missing.items(), start=1):
-        b = config.backbone
-        if b not in backbones:
-            backbones[b] = load_backbone(b.name, b.weights, b.image_size)
-        key = repr((config.data, config.seeds.data if config.data.validation else None))
-        if key not in datasets:
-            datasets[key] = config.data.load(config.seeds.data)
-        label = f"[{number}/{len(missing)}] {config.method} {config.benchmark}"
-        with (
-            Tracking(make_trackers(track, folder), config) as tracking,
-            ProgressBars(
-                label.replace("[", r"\["), console, lines=False, if_stopped=if_stopped
-            ) as bars,
-        ):
-            run(
-                config,
-                folder,
-                resume=True,
-                observer=Observers(bars, tracking),
-                dataset=datasets[key],
-                backbone=backbones[b],
-            )
 
 
 def _parse_seeds(text: str) -> list[int]:

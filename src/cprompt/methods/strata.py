@@ -175,11 +175,11 @@ class Strata(Method):
     def end_task(self, batches: Batches) -> None:
         """Count the task's images, then work out the head over all classes."""
         for embedded, targets in batches:
-            self.count(embedded, targets)
+            self.count_images(embedded, targets)
         self.solve()
 
     @torch.no_grad()
-    def count(self, embedded: Embedded, targets: Tensor) -> None:
+    def count_images(self, embedded: Embedded, targets: Tensor) -> None:
         """Add images, each under all of its views, to what is known of their classes."""
         self.count_features(self.feature(embedded), targets, embedded.keys)
 
@@ -279,16 +279,20 @@ class Strata(Method):
 
         `n_new` of them are new and come last.
         """
+        self.begin_task(n_new, torch.Generator())
+        self.absorb(other, positions)
+        self.solve()
+
+    def absorb(self, other: Method, positions: Sequence[int]) -> None:
+        """Add what `other` counted; the head is not worked out again."""
         assert isinstance(other, Strata)
         if self.first.prefixes is not None or other.first.prefixes is not None:
             raise ModelError("models with adaptation prompt see images differently: no merging")
-        self.begin_task(n_new, torch.Generator())
         at = torch.tensor(list(positions), dtype=torch.long, device=self.moments.count.device)
         self.moments.merge(other.moments, at)
         kept = other.kept
         most = self._kept_per_class()
         self.kept.add(kept.key, at[kept.position.to(at.device)], kept.feature, kept.mean, most)
-        self.solve()
 
     # --- answering ------------------------------------------------------------------------------
 

@@ -1,0 +1,71 @@
+"""A folder of answers in parts, each written at once; what is missing can be told.
+
+`answers.json` says what the parts belong to, so that a second start cannot mix two sets of answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cprompt.cli.answer_files import Row, as_parquet
+from cprompt.errors import ConfigError
+from cprompt.files import check_writable, read_json, write_bytes, write_json
+
+FILE = "answers.json"
+
+
+def as_jsonl(rows: Sequence[Row]) -> bytes:
+    """One JSON object per line, in UTF-8."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+RENDER: Mapping[str, Callable[[Sequence[Row]], bytes]] = {
+    "parquet": as_parquet,
+    "jsonl": as_jsonl,
+}
+
+
+class AnswerParts:
+    """The parts 0 to `count` - 1 of answers in a folder."""
+
+    def __init__(self, folder: Path, count: int, ending: str, about: Mapping[str, Any]) -> None:
+        """`about` is plain JSON; with another one than before, the folder is refused."""
+        self.folder, self.count, self.ending = folder, count, ending
+        path = folder / FILE
+        check_writable(path)
+        whole = {"parts": count, "format": ending, **about}
+        if path.exists():
+            there = read_json(path)
+            differ = [name for name in whole if there.get(name) != whole[name]]
+            if differ:
+                raise ConfigError(
+                    f"holds answers to something else: other {', '.join(differ)}",
+                    file=folder,
+                    hint="choose another --out, or delete the folder",
+                )
+        else:
+            write_json(path, whole)
+
+    def path(self, number: int) -> Path:
+        """The file of a part."""
+        return self.folder / f"part-{number:06d}-of-{self.count:06d}.{self.ending}"
+
+    def missing(self) -> list[int]:
+        """The parts that were not written yet."""
+        return [number for number in range(self.count) if not self.path(number).exists()]
+
+    def write(self, number: int, rows: Sequence[Row]) -> None:
+        """Write a part beside its place and rename it."""
+        write_bytes(self.path(number), RENDER[self.ending](rows))
+
+
+def digest(photos: Sequence[Any]) -> str:
+    """What a list of photos has in common with itself only: their names in order."""
+    found = hashlib.sha256()
+    for photo in photos:
+        found.update(str(photo).encode("utf-8", "surrogateescape") + b"\0")
+    return found.hexdigest()[:16]

@@ -1,0 +1,132 @@
+"""Many runs, here one after another or on Ray at the same time; finished ones are left alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cprompt.files import check_writable
+
+if TYPE_CHECKING:
+    from cprompt.cluster.runs import Standing
+    from cprompt.data.image_set import Dataset
+    from cprompt.research.config import BackboneConfig, RunConfig
+    from cprompt.vit.backbone import Backbone
+
+IF_STOPPED = "stopped; the same command continues from the last checkpoint"
+
+
+def run_all(
+    configs: Mapping[Path, RunConfig],
+    *,
+    track: Sequence[str] = ("jsonl",),
+    on: str | None = None,
+    gpus_per_run: float = 0.0,
+    cpus_per_run: int = 1,
+    max_parallel: int | None = None,
+    plugins: Sequence[str] = (),
+) -> None:
+    """Run or resume what is not finished, each run into its folder.
+
+    Without `on`, in this process, one after another; otherwise on Ray, see
+    `cprompt.cluster.connection.connected`. The results are the same: bit for bit on a CPU with
+    `cpus_per_run` threads.
+    """
+    from cprompt.cluster.runs import is_finished
+    from cprompt.research.record import FILE
+
+    missing = {folder: config for folder, config in configs.items() if not is_finished(folder)}
+    for folder in missing:
+        check_writable(folder / FILE)
+    if on is None:
+        _run_here(missing, track)
+        return
+
+    from cprompt.cluster.runs import run_on_ray
+    from cprompt.cluster.tasks import Work
+
+    work = Work(threads=cpus_per_run, gpus=gpus_per_run, plugins=tuple(plugins))
+    with LiveTable(missing) as live:
+        run_on_ray(
+            missing, on, work=work, track=track, max_parallel=max_parallel, watch=live.update
+        )
+
+
+def _run_here(missing: Mapping[Path, RunConfig], track: Sequence[str]) -> None:
+    """Backbones and datasets are loaded once."""
+    from cprompt.cli.progress import ProgressBars
+    from cprompt.research.experiment import run
+    from cprompt.research.tracking import Tracking, make_trackers
+    from cprompt.training.observers import Observers
+    from cprompt.vit.loading import load_backbone
+
+    console = Console(stderr=True)
+    backbones: dict[BackboneConfig, Backbone] = {}
+    datasets: dict[str, Dataset] = {}
+    for number, (folder, config) in enumerate(missing.items(), start=1):
+        b = config.backbone
+        if b not in backbones:
+            backbones[b] = load_backbone(b.name, b.weights, b.image_size)
+        key = repr((config.data, config.seeds.data if config.data.validation else None))
+        if key not in datasets:
+            datasets[key] = config.data.load(config.seeds.data)
+        label = f"[{number}/{len(missing)}] {config.method} {config.benchmark}"
+        with (
+            Tracking(make_trackers(list(track), folder), config) as tracking,
+            ProgressBars(
+                label.replace("[", r"\["), console, lines=False, if_stopped=IF_STOPPED
+            ) as bars,
+        ):
+            run(
+                config,
+                folder,
+                resume=True,
+                observer=Observers(bars, tracking),
+                dataset=datasets[key],
+                backbone=backbones[b],
+            )
+
+
+class LiveTable:
+    """The runs that are at work, and how many others are waiting or done."""
+
+    def __init__(self, configs: Mapping[Path, RunConfig], console: Console | None = None) -> None:
+        from rich.live import Live
+
+        self._names = {
+            folder.absolute(): f"{c.method} {c.benchmark}, seed {c.seeds.init}"
+            for folder, c in configs.items()
+        }
+        self._live = Live(console=console or Console(stderr=True), transient=True)
+
+    def __enter__(self) -> LiveTable:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._live.stop()
+        if kind is KeyboardInterrupt:
+            self._live.console.print(IF_STOPPED, highlight=False)
+
+    def update(self, standings: Mapping[Path, Standing]) -> None:
+        """Show the standing of all runs."""
+        self._live.update(self.table(standings), refresh=True)
+
+    def table(self, standings: Mapping[Path, Standing]) -> Table:
+        """One row per run that is at work."""
+        states = Counter(standing.state for standing in standings.values())
+        told = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
+        table = Table(box=None, pad_edge=False, caption=told, caption_justify="left")
+        for column in ("run", "task", "on"):
+            table.add_column(column)
+        for folder, standing in standings.items():
+            if standing.state == "running":
+                at = f"{standing.task + 1}/{standing.tasks}"
+                table.add_row(escape(self._names[folder]), at, standing.where)
+        return table

@@ -1,0 +1,58 @@
+"""Answers in parts: which are missing, and which belong together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from cprompt.cli.answer_parts import AnswerParts, digest
+from cprompt.errors import ConfigError
+
+ROWS = [
+    {"image": "é.jpg", "label": "cat", "probability": 0.5, "error": None},
+    {"image": "b.jpg", "label": None, "probability": None, "error": "is empty"},
+]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_what_is_written_is_no_longer_missing(ending: str, tmp_path: Path) -> None:
+    parts = AnswerParts(tmp_path / "out", 3, ending, {"model": "m"})
+    parts.write(1, ROWS)
+    again = AnswerParts(tmp_path / "out", 3, ending, {"model": "m"})
+    assert again.missing() == [0, 2]
+    if ending == "parquet":
+        assert pyarrow.parquet.read_table(parts.path(1)).to_pylist() == ROWS
+    else:
+        lines = parts.path(1).read_text("utf-8").splitlines()
+        assert [json.loads(line) for line in lines] == ROWS
+
+
+def test_a_part_that_was_not_renamed_is_missing(tmp_path: Path) -> None:
+    parts = AnswerParts(tmp_path, 1, "jsonl", {})
+    parts.path(0).with_name(parts.path(0).name + ".part").write_text("half")
+    assert parts.missing() == [0]
+
+
+@pytest.mark.parametrize(
+    ("count", "ending", "about", "named"),
+    [(2, "jsonl", {"a": 1}, "parts"), (1, "parquet", {"a": 1}, "format"), (1, "jsonl", {}, None)],
+)
+def test_answers_to_something_else_are_not_mixed(
+    count: int, ending: str, about: dict[str, int], named: str | None, tmp_path: Path
+) -> None:
+    AnswerParts(tmp_path, 1, "jsonl", {"a": 1})
+    if named is None:
+        with pytest.raises(ConfigError, match="other a"):
+            AnswerParts(tmp_path, 1, "jsonl", {"a": 2})
+        return
+    with pytest.raises(ConfigError, match=f"other {named}") as error:
+        AnswerParts(tmp_path, count, ending, about)
+    assert error.value.file == str(tmp_path)
+
+
+def test_the_digest_tells_lists_apart() -> None:
+    assert digest(["a", Path("b")]) == digest(["a", "b"])
+    assert len({digest(x) for x in (["a", "b"], ["b", "a"], ["ab"], ["a"], [])}) == 5
