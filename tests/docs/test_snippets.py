@@ -162,6 +162,8 @@ class Session:
 
     def _sh(self, block: Block) -> None:
         for words in lines(block.code):
+            if words[0] == "torchrun":  # the same run, by one process
+                words = words[words.index("-m") + 1 :]
             program = words[0]
             if block.mode == "make-targets":
                 _check_target(words)

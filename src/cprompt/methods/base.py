@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from cprompt.errors import BackboneError, ConfigError, ModelError
 from cprompt.methods.registry import METHODS, method_class
+from cprompt.ranks import ALONE, Ranks
 from cprompt.settings import from_mapping
 from cprompt.vit.backbone import Backbone
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision
@@ -117,6 +118,13 @@ class Method(nn.Module):
     """Whether a task may contain images of earlier classes, which keep their positions."""
     extra_views: int = 0
     """How many randomly augmented views of every image `end_task` gets beside the test view."""
+    adds_over_ranks: ClassVar[bool] = False
+    """Whether `end_task` adds up what several processes counted (`ranks`), each of its own images.
+    If not, every process is given all images of the task."""
+    answers_singly: bool = True
+    """Whether an answer never depends on the other images in its batch, as it should not."""
+    ranks: Ranks = ALONE
+    """The processes that share the run; see `cprompt.ranks`."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
 
     def __init__(self, backbone: FrozenViT, config: Any) -> None:
@@ -158,12 +166,30 @@ class Method(nn.Module):
         """
         return {}
 
+    def split_draws(self, draws: Draws, n_images: int, part: slice) -> Draws:
+        """What of `draws`, made for `n_images` images, those in `part` need.
+
+        Used if several processes share a batch. By default every tensor has one row per image.
+        """
+        for name, tensor in draws.items():
+            if tensor.dim() == 0 or len(tensor) != n_images:
+                raise ConfigError(
+                    f"{self.name} cannot share a batch among processes: what it draws as {name!r} "
+                    "does not have one row per image",
+                    hint=f"define {type(self).__name__}.split_draws, or run without torchrun",
+                )
+        return {name: tensor[part] for name, tensor in draws.items()}
+
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """The loss terms of one batch, by name; their sum is minimised. None: nothing is trained.
 
         `embedded` holds B images, `targets` (B,) their arrival positions, `draws` is what
         `draw(B, …)` returned. Do not read values back (`item`, boolean masks): the device would
         have to wait, and the step could not be captured as a CUDA graph.
+
+        Terms are means over the images, or do not depend on them. A term that couples images of a
+        batch must pass what it reads of them through `embedded.gather`: several processes may
+        share the batch.
         """
         return {}
 

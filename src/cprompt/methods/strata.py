@@ -105,6 +105,7 @@ class Strata(Method):
     features_are_final = True
     needs_prompts = False
     takes_returning = True
+    adds_over_ranks = True
     classifier_defaults = ClassifierDefaults(settings={"width": 2048, "views": 3})
     weight: Tensor
     bias: Tensor
@@ -172,8 +173,12 @@ class Strata(Method):
 
     def end_task(self, batches: Batches) -> None:
         """Count the task's images, then work out the head over all classes."""
-        for embedded, targets in batches:
-            self.count(embedded, targets)
+        with (
+            self.ranks.counting(*self.moments.sums),
+            self.kept.counting(self.ranks, self._kept_per_class()),
+        ):
+            for embedded, targets in batches:
+                self.count(embedded, targets)
         self.solve()
 
     @torch.no_grad()
