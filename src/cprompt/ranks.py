@@ -104,6 +104,8 @@ class Ranks:
         """Replace each tensor by that of the first rank."""
         if not self.alone:
             for tensor in tensors:
+                if tensor.numel() > 1 and 0 in tensor.stride():
+                    continue  # one number, seen many times: a place held for later
                 _together(lambda d, t: d.broadcast(t, 0), tensor.detach())
 
     def wait(self) -> None:

@@ -39,6 +39,7 @@ class LDA(Method):
     config: LDAConfig
     features_are_final = True
     adds_over_ranks = True
+    tasks_leave_no_trace = True
     # A batch of photos has fewer images than a feature has numbers: its covariance is singular.
     classifier_defaults = ClassifierDefaults(settings={"shrinkage": 0.3}, temperature=10.0)
     weight: Tensor

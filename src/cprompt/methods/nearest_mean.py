@@ -42,6 +42,7 @@ class NearestMean(Method):
     config: NearestMeanConfig
     features_are_final = True
     adds_over_ranks = True
+    tasks_leave_no_trace = True
     classifier_defaults = ClassifierDefaults(temperature=0.05)  # logits are cosines
     count: Tensor
     total: Tensor

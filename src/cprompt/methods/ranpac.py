@@ -52,6 +52,7 @@ class RanPAC(Method):
     config: RanPACConfig
     features_are_final = True
     adds_over_ranks = True
+    tasks_leave_no_trace = True
     # With 10,000 projections a model folder would have 800 MB.
     classifier_defaults = ClassifierDefaults(settings={"projections": 2000}, temperature=0.2)
     projection: Tensor

@@ -54,17 +54,18 @@ class KeptImages(nn.Module):
 
     @contextmanager
     def counting(self, ranks: Ranks, most: int) -> Iterator[None]:
-        """Consider this rank's images; afterwards those of all ranks have been considered."""
+        """Consider this rank's images; afterwards those of all ranks have been considered.
+
+        Those kept before are joined at the end, not copied with every batch.
+        """
         before = [getattr(self, name) for name in _BUFFERS]
         for name, rows in zip(_BUFFERS, before, strict=True):
-            if not ranks.alone:
-                setattr(self, name, rows[:0])
+            setattr(self, name, rows[:0])
         yield
-        if not ranks.alone:
-            key, position, feature, mean = (ranks.gather(getattr(self, n)) for n in _BUFFERS)
-            for name, rows in zip(_BUFFERS, before, strict=True):
-                setattr(self, name, rows)
-            self.add(key, position, feature, mean, most)
+        key, position, feature, mean = (ranks.gather(getattr(self, name)) for name in _BUFFERS)
+        for name, rows in zip(_BUFFERS, before, strict=True):
+            setattr(self, name, rows)
+        self.add(key, position, feature, mean, most)
 
     def drop(self, at: int) -> None:
         """Forget class `at`; later classes move up by one."""
