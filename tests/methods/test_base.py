@@ -148,7 +148,7 @@ def test_draws_without_a_row_per_image_are_not_split_silently(backbone: FrozenVi
     rows = torch.arange(10).view(5, 2)
     part = method.split_draws({"rows": rows}, 5, slice(3, 5))
     assert part["rows"].tolist() == [[6, 7], [8, 9]]
-    with pytest.raises(ConfigError, match="finetune cannot share a batch.*'slopes'"):
+    with pytest.raises(ConfigError, match=r"finetune cannot share a batch.*'slopes'"):
         method.split_draws({"rows": rows, "slopes": torch.zeros(3)}, 5, slice(3, 5))
 
 
