@@ -24,6 +24,7 @@ from benchmarks import (
     memory,
     predict,
     predict_process,
+    scale,
     train_step,
 )
 from benchmarks.images import draw_dataset, draw_jpegs
@@ -278,3 +279,22 @@ def test_all_of_them_check_every_output_first(
     monkeypatch.setattr(all_of_them, "BENCHMARKS", dict.fromkeys(all_of_them.BENCHMARKS))
     with pytest.raises(SystemExit, match=r"memory\.json: is a folder"):
         all_of_them.main(["--device=cpu", "--out", str(tmp_path), "--only", "predict", "memory"])
+
+
+def test_scale_measures_a_model_after_the_next_task() -> None:
+    """CPrompt's size, counted by hand: two tasks of ten classes, and the one that was learnt."""
+    found = scale.measure("cprompt", ("test_vit", 48), tasks=2, classes=20)
+    prompts, heads, keys = 3 * 2 * 50 * 64, 30 * 64 + 30, 30 * 64
+    assert found["bytes"] == 4 * (prompts + heads + keys) + 8 * 30
+    assert 0 < found["keys_and_heads_seconds"] < found["predict_seconds"]
+    assert found["step_seconds_per_image"] > 0
+
+
+def test_scale_counts_and_solves_for_all_classes() -> None:
+    few, many = (scale.measure("strata", ("test_vit", 48), n, 10 * n) for n in (2, 4))
+    width = scale.WIDTH
+    more = 20 * (8 + 8 * width + 4 * width + 4 + 4 * 64 + 4)  # count, sum, head, last layer's head
+    kept = many["bytes"] - few["bytes"] - more
+    assert kept > 0
+    assert kept % (8 + 8 + 2 * 2 * width) == 0  # key, position and two features of each image
+    assert few["end_seconds"] > 0

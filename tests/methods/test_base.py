@@ -141,3 +141,27 @@ def test_only_methods_that_need_no_prompts_take_any_backbone() -> None:
         else:
             taken.add(create_method(name, other).name)
     assert "strata" in taken
+
+
+def test_draws_without_a_row_per_image_are_not_split_silently(backbone: FrozenViT) -> None:
+    method = create_method("finetune", backbone)
+    rows = torch.arange(10).view(5, 2)
+    part = method.split_draws({"rows": rows}, 5, slice(3, 5))
+    assert part["rows"].tolist() == [[6, 7], [8, 9]]
+    with pytest.raises(ConfigError, match=r"finetune cannot share a batch.*'slopes'"):
+        method.split_draws({"rows": rows, "slopes": torch.zeros(3)}, 5, slice(3, 5))
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_room_for_all_tasks_at_once_is_said_only_where_it_is_the_same(
+    name: str, backbone: FrozenViT
+) -> None:
+    def shapes(*sizes: int) -> dict[str, torch.Size]:
+        method = create_method(name, backbone)
+        for task, size in enumerate(sizes):
+            method.begin_task(size, torch.Generator().manual_seed(task))
+            method.close_task()
+        return {name: tensor.shape for name, tensor in method.state_dict().items()}
+
+    if METHODS[name].tasks_leave_no_trace:
+        assert shapes(2, 1, 3) == shapes(6)

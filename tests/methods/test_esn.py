@@ -23,6 +23,7 @@ from cprompt.methods.esn import (
     task_energies,
     vote,
 )
+from cprompt.ranks import Ranks
 from cprompt.research.config import resolve
 from cprompt.vit.promptable import Embedded, FrozenViT
 from tests.methods.common import assert_losses_and_gradients, backward, batch, midway, step_losses
@@ -190,6 +191,17 @@ def test_the_temperature_that_finds_the_current_task_most_often_joins_the_vote(
         assert method.voting.nonzero()[:, 0].tolist() == sorted({0, best})
         chosen.add(best)
     assert len(chosen) > 2
+
+
+def test_images_in_other_processes_count_too(backbone: FrozenViT) -> None:
+    class WithOthers(Ranks):
+        def sum_(self, *tensors: Tensor) -> None:
+            tensors[0][7] += 1000
+
+    method = learnt(backbone, 4)
+    method.ranks = WithOthers(0, 2)
+    method.end_task(Batches(method))
+    assert method.voting.nonzero()[:, 0].tolist() == [0, 7]
 
 
 def test_the_first_task_chooses_no_temperature(backbone: FrozenViT) -> None:

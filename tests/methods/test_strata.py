@@ -387,3 +387,15 @@ def test_kept_images_of_classes_that_are_not_there_are_refused(backbone: FrozenV
     state["kept.position"] = state["kept.position"] + 1
     with pytest.raises(RuntimeError, match="classes that are not there"):
         rebuild(fresh, method.task_sizes, state, open_=False)
+
+
+def test_with_very_many_classes_fewer_images_are_left_out(
+    backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = counted(backbone, [[(0, ALL), (1, ALL), (2, ALL)]])
+    every = len(method._sample(method._statistics()))
+    monkeypatch.setattr("cprompt.methods.strata.FEWEST_LEFT_OUT", 2)
+    monkeypatch.setattr("cprompt.methods.strata.SCORES_LEFT_OUT", 3 * (every - 1))
+    assert len(method._sample(method._statistics())) == every - 1
+    monkeypatch.setattr("cprompt.methods.strata.SCORES_LEFT_OUT", 1)
+    assert len(method._sample(method._statistics())) == 2

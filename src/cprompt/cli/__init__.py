@@ -7,6 +7,7 @@ docstring of a command line by line, so its lines must fit into a terminal of 80
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -39,7 +40,7 @@ from cprompt.cli import (
     watch,
 )
 from cprompt.cli.arguments import ALLOW_BARE_SETTINGS, SettingsGroup
-from cprompt.errors import CPromptError
+from cprompt.errors import ConfigError, CPromptError
 
 app = typer.Typer(
     name="cprompt",
@@ -59,11 +60,18 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     """Image classifiers that keep learning new classes, without keeping old images."""
+    processes = os.environ.get("WORLD_SIZE", "1") if _under_torchrun() else "1"
+    if processes != "1" and context.invoked_subcommand != "run":
+        raise ConfigError(
+            f"torchrun would do `cprompt {context.invoked_subcommand}` {processes} times at once",
+            hint="start it without torchrun, which is for `cprompt run` only",
+        )
 
 
 # Help shows the commands in this order.
@@ -102,6 +110,8 @@ def main() -> None:
     try:
         app()
     except CPromptError as error:
+        if _under_torchrun() and not _tells():
+            sys.exit(2)
         from rich.console import Console
         from rich.markup import escape
 
@@ -111,3 +121,19 @@ def main() -> None:
             "[bold red]error:[/]", escape(shown_path(str(error))), highlight=False, soft_wrap=True
         )
         sys.exit(2)
+    finally:
+        if _under_torchrun():
+            from cprompt.ranks import leave
+
+            leave()
+
+
+def _under_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def _tells() -> bool:
+    """Of the processes that torchrun started, one reports an error."""
+    from cprompt.ranks import tells
+
+    return tells()

@@ -51,6 +51,7 @@ def run(
     overrides = parse_settings([*settings, *context.args])
 
     from cprompt.cli.progress import ProgressBars
+    from cprompt.ranks import launched
     from cprompt.report.terminal import matrix_table, summary_table
     from cprompt.research.config import resolve
     from cprompt.research.experiment import run as run_experiment
@@ -70,13 +71,15 @@ def run(
     if dry_run:
         print(yaml.safe_dump(resolved.to_dict(), sort_keys=False, allow_unicode=True), end="")
         return
-    tell_of_unused_gpu(resolved.execution.device)
+    ranks = launched()
+    console = Console(quiet=not ranks.first)
+    if ranks.first:
+        tell_of_unused_gpu(resolved.execution.device)
     folder = out or resolved.default_folder()
     check_writable(folder / FILE)
-    console = Console()
     if_stopped = "stopped; the same command with --resume continues from the last checkpoint"
     with (
-        Tracking(make_trackers(track, folder), resolved) as tracking,
+        Tracking(make_trackers(track if ranks.first else [], folder), resolved) as tracking,
         ProgressBars(console=console, if_stopped=if_stopped) as bars,
     ):
         observer = Observers(bars, tracking)

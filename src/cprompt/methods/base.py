@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from cprompt.errors import BackboneError, ConfigError, ModelError
 from cprompt.methods.registry import METHODS, method_class
+from cprompt.ranks import ALONE, Ranks
 from cprompt.settings import from_mapping
 from cprompt.vit.backbone import Backbone
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision
@@ -119,6 +120,15 @@ class Method(nn.Module):
     """Whether all classes must come in one task, as for an upper bound."""
     extra_views: int = 0
     """How many randomly augmented views of every image `end_task` gets beside the test view."""
+    tasks_leave_no_trace: ClassVar[bool] = False
+    """Whether the shapes of what is stored do not show how classes came in tasks."""
+    adds_over_ranks: ClassVar[bool] = False
+    """Whether `end_task` adds up what several processes counted (`ranks`), each of its own images.
+    If not, every process is given all images of the task."""
+    answers_singly: bool = True
+    """Whether an answer never depends on the other images in its batch, as it should not."""
+    ranks: Ranks = ALONE
+    """The processes that share the run; see `cprompt.ranks`."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
 
     def __init__(self, backbone: FrozenViT, config: Any) -> None:
@@ -165,12 +175,30 @@ class Method(nn.Module):
         """
         return {}
 
+    def split_draws(self, draws: Draws, n_images: int, part: slice) -> Draws:
+        """What of `draws`, made for `n_images` images, those in `part` need.
+
+        Used if several processes share a batch. By default every tensor has one row per image.
+        """
+        for name, tensor in draws.items():
+            if tensor.dim() == 0 or len(tensor) != n_images:
+                raise ConfigError(
+                    f"{self.name} cannot share a batch among processes: what it draws as {name!r} "
+                    "does not have one row per image",
+                    hint=f"define {type(self).__name__}.split_draws, or run without torchrun",
+                )
+        return {name: tensor[part] for name, tensor in draws.items()}
+
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """The loss terms of one batch, by name; their sum is minimised. None: nothing is trained.
 
         `embedded` holds B images, `targets` (B,) their arrival positions, `draws` is what
         `draw(B, …)` returned. Do not read values back (`item`, boolean masks): the device would
         have to wait, and the step could not be captured as a CUDA graph.
+
+        Terms are means over the images, or do not depend on them. A term that couples images of a
+        batch must pass what it reads of them through `embedded.gather`: several processes may
+        share the batch.
         """
         return {}
 
@@ -380,8 +408,13 @@ def rebuild(method: Method, sizes: Iterable[int], state: Mapping[str, Tensor], o
     """
     rng = torch.Generator().manual_seed(0)
     sizes = list(sizes)
-    for task, size in enumerate(sizes):
+    closed, last = (sizes[:-1], sizes[-1:]) if open_ else (sizes, [])
+    # Room made task by task is copied with every task; for thousands of tasks that takes hours.
+    at_once = [sum(closed)] if closed and method.tasks_leave_no_trace else closed
+    for size in at_once:
         method.begin_task(size, rng)
-        if not (open_ and task == len(sizes) - 1):
-            method.close_task()
+        method.close_task()
+    method.task_sizes = closed
+    for size in last:
+        method.begin_task(size, rng)
     method.load_state_dict(dict(state), strict=True)

@@ -10,7 +10,12 @@ from torch import Tensor
 
 from cprompt.methods.base import Draws, Method, register
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import draw_tasks, old_features, with_old
+from cprompt.methods.parts.drawn_prompts import (
+    draw_tasks,
+    old_features,
+    split_drawn_tasks,
+    with_old,
+)
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.parts.keys import orthonormal_rows
@@ -115,6 +120,12 @@ class Coda(Method):
         pcl = self.config.pcl and self.n_tasks > 1
         tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
         return {**tasks, **self.heads.draw(n_images, rng)}
+
+    def split_draws(self, draws: Draws, n_images: int, part: slice) -> Draws:
+        """Rows of `classes`, and the tasks that the images in `part` drew."""
+        tasks = split_drawn_tasks(draws, part)
+        rest = {name: tensor for name, tensor in draws.items() if name not in tasks}
+        return {**tasks, **super().split_draws(rest, n_images, part)}
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` over the current classes, `ortho` with μ > 0, `aux` and `ccl` if switched on."""

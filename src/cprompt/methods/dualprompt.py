@@ -11,7 +11,12 @@ from torch import Tensor, nn
 from cprompt.methods.base import Draws, Method, register
 from cprompt.methods.l2p import QueryKeyConfig, vote
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import draw_tasks, old_features, with_old
+from cprompt.methods.parts.drawn_prompts import (
+    draw_tasks,
+    old_features,
+    split_drawn_tasks,
+    with_old,
+)
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistentHeads
 from cprompt.methods.parts.keys import KeysPer, PromptKeys
@@ -74,6 +79,7 @@ class DualPrompt(Method):
     def __init__(self, backbone: FrozenViT, config: DualPromptConfig) -> None:
         super().__init__(backbone, config)
         config.warn_if_batchwise(self.name)
+        self.answers_singly = not config.batchwise
         self.g_layers, self.e_layers = _place(config, backbone)
         parts = 2 if config.prompting == "prefix" else 1
         g_shape = (len(self.g_layers), parts, config.g_length, backbone.dim)
@@ -122,6 +128,12 @@ class DualPrompt(Method):
         pcl = self.config.pcl and self.n_tasks > 1
         tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
         return {**tasks, **self.heads.draw(n_images, rng)}
+
+    def split_draws(self, draws: Draws, n_images: int, part: slice) -> Draws:
+        """Rows of `classes`, and the tasks that the images in `part` drew."""
+        tasks = split_drawn_tasks(draws, part)
+        rest = {name: tensor for name, tensor in draws.items() if name not in tasks}
+        return {**tasks, **super().split_draws(rest, n_images, part)}
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`, `pull` (or `mk`, with one key per class) and, if on, `aux` and `ccl`.

@@ -66,6 +66,7 @@ class ESN(Method):
     """
 
     config: ESNConfig
+    adds_over_ranks = True
     prompt: nn.Parameter
     class_task: Tensor
     grid: Tensor
@@ -143,6 +144,7 @@ class ESN(Method):
             logits = self.task_logits(self.feature(embedded))
             energy = task_energies(logits, self.task_sizes, self.grid)
             right += (energy.argmax(-1) == self.n_tasks - 1).sum(0)
+        self.ranks.sum_(right)
         self.voting[right.argmax()] = True
 
     def answer(self, feature: Tensor) -> Tensor:

@@ -97,6 +97,7 @@ class HiDe(Method):
     uses_query = True
     selects_task = True
     features_are_final = True
+    adds_over_ranks = True
     tii_weight: Tensor
     tii_bias: Tensor
 
@@ -140,7 +141,7 @@ class HiDe(Method):
         """`ce` over the current task's classes, and `contrast` to the means of all old classes."""
         h = self.under(self._ensemble(), embedded)
         means = self.prompted.mean[: self.known]
-        contrast = contrast_loss(h, means, self.config.contrast_temperature)
+        contrast = contrast_loss(embedded.gather(h), means, self.config.contrast_temperature)
         return {
             "ce": F.cross_entropy(self.heads.current(h), targets - self.known),
             "contrast": self.config.contrast * contrast,
@@ -158,6 +159,8 @@ class HiDe(Method):
             for embedded, targets in batches:
                 plain.add(self.query(embedded), targets - self.known)
                 prompted.add(self.under(prompt, embedded), targets - self.known)
+        plain.add_over_ranks(self.ranks)
+        prompted.add_over_ranks(self.ranks)
         self.plain.store(plain)
         self.prompted.store(prompted)
         if self.n_tasks == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -119,6 +120,7 @@ class L2P(Method):
     def __init__(self, backbone: FrozenViT, config: L2PConfig) -> None:
         super().__init__(backbone, config)
         config.warn_if_batchwise(self.name)
+        self.answers_singly = not config.batchwise
         self.layers = token_prompts.place(config, backbone)
         shape = (config.pool, len(self.layers), config.length, backbone.dim)
         self.pool = nn.Parameter(torch.zeros(shape))
@@ -146,11 +148,16 @@ class L2P(Method):
         """cos(q, k) of queries (B, D) with all keys: (B, M)."""
         return F.cosine_similarity(query[:, None], self.keys, dim=-1)
 
-    def select(self, similarity: Tensor) -> Tensor:
-        """The prompts (B, N) of each image, given its similarities (B, M) to all keys."""
+    def select(
+        self, similarity: Tensor, gather: Callable[[Tensor], Tensor] = lambda rows: rows
+    ) -> Tensor:
+        """The prompts (B, N) of each image, given its similarities (B, M) to all keys.
+
+        With `batchwise`, all images that `gather` brings together vote.
+        """
         chosen = similarity.topk(self.config.top_n).indices
         if self.config.batchwise:
-            winners = vote(chosen, self.config.pool, self.config.top_n)
+            winners = vote(gather(chosen), self.config.pool, self.config.top_n)
             chosen = winners.expand(len(similarity), -1)
         return chosen
 
@@ -184,7 +191,7 @@ class L2P(Method):
         keys of an image's prompts and averaged over the batch; only it trains the keys.
         """
         similarity = self.similarity(self.query(embedded))
-        chosen = self.select(similarity)
+        chosen = self.select(similarity, embedded.gather)
         h = self.prompted(embedded, chosen)
         drawn = self.prompted(embedded, draws["prompts"]) if self.config.pcl else h
         losses = self.heads.losses(h, drawn, targets - self.known, draws)

@@ -38,6 +38,8 @@ class LDA(Method):
 
     config: LDAConfig
     features_are_final = True
+    adds_over_ranks = True
+    tasks_leave_no_trace = True
     # A batch of photos has fewer images than a feature has numbers: its covariance is singular.
     classifier_defaults = ClassifierDefaults(settings={"shrinkage": 0.3}, temperature=10.0)
     weight: Tensor
@@ -61,8 +63,9 @@ class LDA(Method):
         """Count the task's images, then work out the head over all classes."""
         share = self.config.shrinkage
         with torch.no_grad():
-            for embedded, targets in batches:
-                self.moments.add(self.feature(embedded), targets)
+            with self.ranks.counting(*self.moments.sums):
+                for embedded, targets in batches:
+                    self.moments.add(self.feature(embedded), targets)
             sigma = (1 - share) * self.moments.within()
             sigma.diagonal().add_(share)
             self.weight, self.bias = gaussian_head(self.moments.means(), sigma)

@@ -41,6 +41,8 @@ class NearestMean(Method):
 
     config: NearestMeanConfig
     features_are_final = True
+    adds_over_ranks = True
+    tasks_leave_no_trace = True
     classifier_defaults = ClassifierDefaults(temperature=0.05)  # logits are cosines
     count: Tensor
     total: Tensor
@@ -59,7 +61,7 @@ class NearestMean(Method):
 
     def end_task(self, batches: Batches) -> None:
         """Count the task's images."""
-        with torch.no_grad():
+        with torch.no_grad(), self.ranks.counting(self.count, self.total):
             for embedded, targets in batches:
                 feature = self.feature(embedded).double()
                 self.count.index_add_(0, targets, torch.ones_like(targets, dtype=torch.float64))

@@ -51,6 +51,8 @@ class RanPAC(Method):
 
     config: RanPACConfig
     features_are_final = True
+    adds_over_ranks = True
+    tasks_leave_no_trace = True
     # With 10,000 projections a model folder would have 800 MB.
     classifier_defaults = ClassifierDefaults(settings={"projections": 2000}, temperature=0.2)
     projection: Tensor
@@ -82,12 +84,16 @@ class RanPAC(Method):
     def end_task(self, batches: Batches) -> None:
         """Count the task's images, choose the penalty, then work out the head over all classes."""
         with torch.no_grad():
-            seen = [(self.feature(embedded), targets) for embedded, targets in batches]
+            nothing = self.weight.new_zeros(0, self.backbone.dim)
+            seen = [(nothing, torch.zeros(0, dtype=torch.long, device=nothing.device))]
+            seen += [(self.feature(embedded), targets) for embedded, targets in batches]
             features, targets = (torch.cat(each) for each in zip(*seen, strict=True))
-            for x, y in zip(torch.split(features, _PART), torch.split(targets, _PART), strict=True):
-                self.moments.add(self.project(x), y)
+            with self.ranks.counting(*self.moments.sums):
+                parts = torch.split(features, _PART), torch.split(targets, _PART)
+                for x, y in zip(*parts, strict=True):
+                    self.moments.add(self.project(x), y)
             if self.config.ridge is None:
-                self._choose_ridge(features, targets)
+                self._choose_ridge(self.ranks.gather(features), self.ranks.gather(targets))
             # `total` is the sum of h for each class: the products of h with one-hot targets.
             self.weight = ridge_head(self.moments.second, self.moments.total, float(self.ridge))
 

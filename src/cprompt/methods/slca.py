@@ -55,6 +55,7 @@ class SLCA(Method):
     """
 
     config: SLCAConfig
+    adds_over_ranks = True
     aligned_weight: Tensor
     aligned_bias: Tensor
 
@@ -96,6 +97,7 @@ class SLCA(Method):
         with torch.no_grad():
             for embedded, targets in batches:
                 moments.add(self.feature(embedded), self._local(targets))
+        moments.add_over_ranks(self.ranks)
         self.gaussians.store(moments)
         self.aligned_weight = self.heads.weight.all().detach().clone()
         self.aligned_bias = self.heads.bias.all().detach().clone()

@@ -41,6 +41,12 @@ JUDGED_AT_ONCE = 2000
 LEFT_OUT = 1000
 """Most images that are left out one by one when the head is worked out."""
 
+SCORES_LEFT_OUT = 20_000_000
+"""Most scores, images times classes, of those images: four heads of them are held in memory. With
+more than 20,000 classes fewer images are left out, but at least `FEWEST_LEFT_OUT`."""
+
+FEWEST_LEFT_OUT = 200
+
 
 @dataclass(frozen=True)
 class StrataConfig(FirstPromptConfig):
@@ -105,6 +111,8 @@ class Strata(Method):
     features_are_final = True
     needs_prompts = False
     takes_returning = True
+    adds_over_ranks = True
+    tasks_leave_no_trace = True
     classifier_defaults = ClassifierDefaults(settings={"width": 2048, "views": 3})
     weight: Tensor
     bias: Tensor
@@ -174,8 +182,12 @@ class Strata(Method):
 
     def end_task(self, batches: Batches) -> None:
         """Count the task's images, then work out the head over all classes."""
-        for embedded, targets in batches:
-            self.count_images(embedded, targets)
+        with (
+            self.ranks.counting(*self.moments.sums),
+            self.kept.counting(self.ranks, self._kept_per_class()),
+        ):
+            for embedded, targets in batches:
+                self.count_images(embedded, targets)
         self.solve()
 
     @torch.no_grad()
@@ -240,10 +252,11 @@ class Strata(Method):
 
     def _sample(self, statistics: Statistics) -> Sample:
         """The kept images of classes with two images or more, at most `LEFT_OUT` of them."""
+        most = min(LEFT_OUT, max(FEWEST_LEFT_OUT, SCORES_LEFT_OUT // max(1, self.n_classes)))
         kept = self.kept
         several = statistics.images[kept.position] > 1.5
         chosen = kept.smallest(len(kept))
-        chosen = chosen[several[chosen]][:LEFT_OUT]
+        chosen = chosen[several[chosen]][:most]
         position = kept.position[chosen]
         apart = kept.mean[chosen].double() - statistics.means[position]
         return Sample(kept.feature[chosen].double(), apart, position)
@@ -412,7 +425,11 @@ class Strata(Method):
         self._fold()
 
     def _fold(self) -> None:
-        self.weight = self.project.fold(self.narrow_weight)
+        if self.narrow_weight.any():
+            self.weight = self.project.fold(self.narrow_weight)
+        else:  # as yet empty: folding would only take time and memory, at every start of a task
+            nothing = self.narrow_weight.new_zeros(())
+            self.weight = nothing.expand(len(self.narrow_weight), self.project.features)
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)

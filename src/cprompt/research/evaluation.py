@@ -21,6 +21,7 @@ from torch import Tensor
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.errors import ConfigError
 from cprompt.methods.base import Method
+from cprompt.ranks import ALONE, Ranks
 from cprompt.research.metrics import AccuracyMatrix
 from cprompt.research.stream import TaskStream
 from cprompt.settings import check, setting
@@ -88,11 +89,14 @@ class Evaluator:
         precision: Precision = "fp32",
         memory_gib: float = 4.0,
         folder: Path | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """`test` has the images of all classes, with arrival positions as targets.
 
-        Features that exceed `memory_gib` go to a temporary file in `folder`.
+        Features that exceed `memory_gib` go to a temporary file in `folder`. Several `ranks` each
+        answer a part of the images, always the same, and add up their counts.
         """
+        self.ranks = ranks if method.answers_singly else ALONE
         self.method = method
         self.test = test
         self.modes = usable_modes(method, config.modes)
@@ -102,7 +106,7 @@ class Evaluator:
         self.targets = test.targets
         self.task_of_image = stream.task_of_position[self.targets]
         self.passes = {"query": 0, "prompted": 0}
-        """Passes of test images through the backbone so far."""
+        """Passes of test images through the backbone so far, on this rank."""
         limit = int(memory_gib * 2**30) // 2
         self._queries = RowStore(limit, folder)
         self._query_row = np.full(len(self.targets), -1)
@@ -122,12 +126,14 @@ class Evaluator:
         """
         method, n_tasks = self.method, self.method.n_tasks
         seen = np.flatnonzero(self.targets < method.n_classes)
+        seen = seen[seen % self.ranks.count == self.ranks.rank]
         chosen = None
         if method.uses_query:
             self._ask(seen[self._query_row[seen] < 0], on_start, on_batch)
         if method.selects_task:
             queries = (self._query(part) for part in self._parts(seen))
-            chosen = np.concatenate([method.choose(q).cpu().numpy() for q in queries])
+            nothing = np.zeros(0, dtype=np.int64)  # a rank may have no image of the first classes
+            chosen = np.concatenate([nothing, *(method.choose(q).cpu().numpy() for q in queries)])
 
         own = self.task_of_image[seen]
         prompts: dict[str, NDArray[np.int64]] = {
@@ -142,10 +148,9 @@ class Evaluator:
         by_mode = dict(zip(self.modes, where.reshape(wanted.shape), strict=True))
 
         def by_class(which: NDArray[np.bool_]) -> list[int]:
-            counts: list[int] = np.bincount(
-                self.targets[seen[which]], minlength=method.n_classes
-            ).tolist()
-            return counts
+            counts = np.bincount(self.targets[seen[which]], minlength=method.n_classes)
+            total: list[int] = self._over_ranks(counts)
+            return total
 
         return TaskCounts(
             count=by_class(np.ones(len(seen), dtype=bool)),
@@ -155,10 +160,22 @@ class Evaluator:
             else None,
             picks=None
             if chosen is None
-            else np.bincount(own * n_tasks + chosen, minlength=n_tasks**2)
-            .reshape(n_tasks, n_tasks)
-            .tolist(),
+            else self._over_ranks(
+                np.bincount(own * n_tasks + chosen, minlength=n_tasks**2).reshape(n_tasks, n_tasks)
+            ),
         )
+
+    def total_passes(self) -> dict[str, int]:
+        """Passes of test images through the backbone so far, of all ranks."""
+        return dict(
+            zip(self.passes, self._over_ranks(np.array([*self.passes.values()])), strict=True)
+        )
+
+    def _over_ranks(self, counts: NDArray[np.int64]) -> Any:
+        """The sum over ranks, as plain numbers."""
+        total = torch.from_numpy(counts)
+        self.ranks.sum_(total)
+        return total.tolist()
 
     def _ask(
         self,

@@ -14,6 +14,7 @@ from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.device import pick_device
 from cprompt.errors import CheckpointError, ConfigError, DataError
 from cprompt.methods.base import Method, create_method
+from cprompt.ranks import choose_gpu, join
 from cprompt.research import metrics
 from cprompt.research.checkpoint import CHECKPOINT, RunCheckpoint, check_backbone, load_run
 from cprompt.research.config import RunConfig, deciding_settings, flatten
@@ -41,7 +42,8 @@ def run(
     """Learn every task of the stream, evaluate after each, and write the record to `folder`.
 
     With `resume`, continue from the checkpoint in `folder` if there is one. Pass `dataset` and
-    `backbone` to share them between several runs.
+    `backbone` to share them between several runs. Processes started by torchrun share the run; the
+    first of them writes to `folder`.
 
     >>> from tempfile import TemporaryDirectory
     >>> from cprompt import resolve
@@ -60,6 +62,7 @@ def run(
             file=folder,
             hint="pass --resume to continue it, or choose another --out",
         )
+    choose_gpu(config.execution.device)
     dataset = dataset or config.data.load(config.seeds.data)
     backbone = backbone or load_backbone(
         config.backbone.name, config.backbone.weights, config.backbone.image_size
@@ -86,6 +89,7 @@ class Experiment:
         self.n_tasks = config.stream.first_tasks or self.stream.n_tasks
         _check_every_task_has_images(dataset, self.stream, self.n_tasks)
         self.device = device = pick_device(config.execution.device)
+        self.ranks = join(device)
         method = create_method(config.method, backbone, config.settings)
         usable_modes(method, config.evaluation.modes)
         self.record = Record(
@@ -97,6 +101,8 @@ class Experiment:
             images={"train": len(dataset.train), "test": len(dataset.test)},
             environment=environment(device),
         )
+        if not self.ranks.alone:
+            self.record.environment["processes"] = self.ranks.count
         self.checkpoint = RunCheckpoint(
             folder / CHECKPOINT, self.record, config.execution.checkpoint_seconds
         )
@@ -107,7 +113,8 @@ class Experiment:
             device,
             accelerate=resolve_acceleration(config.execution.accelerate, self._steps()),
             observer=observer,
-            checkpointer=self.checkpoint,
+            checkpointer=self.checkpoint if self.ranks.first else None,
+            ranks=self.ranks,
         )
         self.preparation = views.build(
             config.data.transform,
@@ -117,6 +124,7 @@ class Experiment:
         )
         if self.checkpoint.path.exists():
             self._restore()
+        self.ranks.wait()  # from now on, the first rank writes what the others have just read
 
     def _steps(self) -> int:
         """Steps of the whole run."""
@@ -127,7 +135,7 @@ class Experiment:
     def run(self) -> Record:
         """Learn and evaluate all tasks that are left."""
         self.observer.stream_begins(self.n_tasks)
-        self.record.save(self.folder)  # after a kill, it may be older than the checkpoint
+        self._save()  # after a kill, the record may be older than the checkpoint
         clock = self.checkpoint.clock
         clock.start()
         if self.device.type == "cuda":
@@ -144,6 +152,7 @@ class Experiment:
             precision=self.config.training.precision,
             memory_gib=execution.memory_gib,
             folder=self.folder,
+            ranks=self.ranks,
         )
         clock.charge("preparation")
         for task in range(self.learner.position.task, self.n_tasks):
@@ -159,8 +168,9 @@ class Experiment:
             clock.add("waiting", batches.waited)
             self._evaluate(task, evaluator)
             clock.charge("evaluation")
-            self.checkpoint.save(self.learner.state())
-            self.record.save(self.folder)
+            if self.ranks.first:
+                self.checkpoint.save(self.learner.state())
+            self._save()
             now = metrics.accuracy_matrix(self.record.matrix())[task, : task + 1]
             self.observer.task_ends(task, self.record.summary(), now.tolist())
         return self.record
@@ -172,7 +182,7 @@ class Experiment:
             record.losses.append(self.learner.learn_task(self.stream.sizes[task], batches))
         except ConfigError as error:  # a loss is not finite: the record says why the run ends
             record.failure = error.message
-            record.save(self.folder)
+            self._save()
             raise
         record.movement.append(self.learner.movement)
         for about, message in self._warnings().items():
@@ -182,13 +192,17 @@ class Experiment:
     def _warnings(self) -> dict[str, str]:
         return training_warnings(self.record.movement, self.record.losses)
 
+    def _save(self) -> None:
+        if self.ranks.first:
+            self.record.save(self.folder)
+
     def _evaluate(self, task: int, evaluator: Evaluator) -> None:
-        before = dict(evaluator.passes)
+        before = evaluator.total_passes()
         row = evaluator.evaluate(
             lambda batches: self.observer.evaluating(task, batches), self.observer.evaluated_batch
         )
         self.record.rows.append(row)
-        for kind, passes in evaluator.passes.items():
+        for kind, passes in evaluator.total_passes().items():
             counted = self.record.test_passes.get(kind, 0)
             self.record.test_passes[kind] = counted + passes - before[kind]
         for place, peak in peak_memory(self.device).items():
@@ -200,7 +214,9 @@ class Experiment:
         }
 
     def _open(self, images: ImageSet) -> DecodedImages:
-        return open_images(images, self.config.cache, self.observer.decoded)
+        return self.ranks.after_first(
+            lambda: open_images(images, self.config.cache, self.observer.decoded)
+        )
 
     def _batches(
         self, decoded: DecodedImages, images: ImageSet, batch_size: int, seed: int | None = None
@@ -215,6 +231,7 @@ class Experiment:
             device=self.device,
             workers=self.config.execution.workers_on(self.device),
             device_gib=self.config.cache.device_gib,
+            ranks=self.ranks,
         )
 
     def _restore(self) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cprompt.methods.base import Method
+from cprompt.ranks import ALONE, Ranks
 from cprompt.training.cuda_graphs import GraphStepper
 from cprompt.training.settings import Acceleration
 from cprompt.training.step import Stepper, warn_once
@@ -21,11 +22,16 @@ def make_stepper(
     clip: float | None,
     acceleration: Acceleration,
     precision: Precision = "fp32",
+    ranks: Ranks = ALONE,
 ) -> Stepper:
-    """The fastest stepper that `acceleration` allows on the device of the method's backbone."""
+    """The fastest stepper that `acceleration` allows on the device of the method's backbone.
+
+    Steps that several ranks share are not captured: ranks draw different shapes, and an exchange
+    is captured by all ranks at once or not at all.
+    """
     on_cuda = next(method.backbone.parameters()).is_cuda
-    kind = GraphStepper if on_cuda and acceleration != "none" else Stepper
-    return kind(method, optimizer, clip, precision)
+    kind = GraphStepper if on_cuda and acceleration != "none" and ranks.alone else Stepper
+    return kind(method, optimizer, clip, precision, ranks)
 
 
 def resolve_acceleration(requested: Acceleration, steps: int) -> Acceleration:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cprompt.methods.base import Draws
+from cprompt.ranks import Share
 from cprompt.training.optimizer import start_state
 from cprompt.training.step import Stepper, warn_once
 
@@ -39,8 +40,11 @@ class GraphStepper(Stepper):
         self._cannot_capture = False
         start_state(self.optimizer)
 
-    def step(self, images: Tensor, targets: Tensor, draws: Draws) -> Tensor:
+    def step(
+        self, images: Tensor, targets: Tensor, draws: Draws, share: Share | None = None
+    ) -> Tensor:
         """One update; a new shape of the inputs is captured first."""
+        assert share is None, "a step that ranks share is not captured"
         if self._cannot_capture:
             return super().step(images, targets, draws)
         inputs = {"images": images, "targets": targets, **draws}

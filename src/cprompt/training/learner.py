@@ -19,6 +19,7 @@ from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.errors import CheckpointError, ConfigError
 from cprompt.files import under_prefix, with_prefix
 from cprompt.methods.base import Method, rebuild
+from cprompt.ranks import ALONE, Ranks
 from cprompt.seeds import generator, mix
 from cprompt.training.acceleration import compile_backbones, make_stepper
 from cprompt.training.movement import Movement, measure, start_values
@@ -118,8 +119,11 @@ class Learner:
         accelerate: Acceleration = "auto",
         observer: Observer | None = None,
         checkpointer: Checkpointer | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
+        """`ranks` are the processes that share the images; loaders must have the same."""
         self.method = method.to(device)
+        method.ranks = self.ranks = ranks
         method.backbone.to(device)
         self.training = training
         self.seeds = seeds
@@ -167,6 +171,8 @@ class Learner:
             if self.checkpointer:
                 self.checkpointer.task_trained(self.state)
             self.method.end_task(_LastPasses(self, train))
+            # What each rank worked out alone may differ by rounding.
+            self.ranks.copy_first([*self.method.parameters(), *self.method.buffers()])
             self.method.close_task()
         losses = self.losses.epochs
         self.optimizer = self.stepper = None
@@ -186,7 +192,7 @@ class Learner:
             rate = learning_rate(self.training, position.epoch)
             set_learning_rate(self._ready_optimizer(), rate)
             for images, targets in train.epoch(position.epoch, position.step):
-                self.step(images, targets)
+                self.step(images, targets, train.images_in(position.step))
                 if not self.losses.names:  # the method has no loss: nothing to train
                     self.losses, self._began = LossLog(), {}
                     return
@@ -201,8 +207,11 @@ class Learner:
         if self._began:  # not if the task was already trained when the run was resumed
             self.movement, self._began = measure(self.method, self._began), {}
 
-    def step(self, images: Tensor, targets: Tensor) -> None:
-        """One update on a batch on the device; advances the position by one step."""
+    def step(self, images: Tensor, targets: Tensor, whole: int | None = None) -> None:
+        """One update on a batch on the device; advances the position by one step.
+
+        With several ranks, it is this rank's share of a batch of `whole` images.
+        """
         position = self.position
         if self.stepper is None:
             self.prepare()
@@ -212,13 +221,18 @@ class Learner:
                 self.training.clip,
                 self.accelerate,
                 self.training.precision,
+                self.ranks,
             )
         seed = (self.seeds.data, position.task, position.epoch, position.step)
         if self.stepper.reseeds:
             torch.manual_seed(mix(*seed))
-        drawn = self.method.draw(len(images), generator(*seed), self.stepper.multiple)
+        n_images = whole or len(images)
+        drawn = self.method.draw(n_images, generator(*seed), self.stepper.multiple)
+        share = None if self.ranks.alone else self.ranks.share(n_images)
+        if share is not None:
+            drawn = self.method.split_draws(drawn, n_images, share.part)
         draws = {n: t.to(self.device, non_blocking=True) for n, t in drawn.items()}
-        losses = self.stepper.step(images, targets, draws)
+        losses = self.stepper.step(images, targets, draws, share)
         self.losses.add(self.stepper.names, losses)
         self.observer.stepped(position.epoch, self.stepper.names, losses)
         position.step += 1
@@ -327,15 +341,20 @@ class _LastPasses:
     train: BatchLoader
 
     def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
-        return counted_batches(self.learner.method, self.train, self.learner.training.precision)
+        method, precision = self.learner.method, self.learner.training.precision
+        ranks = method.ranks if method.adds_over_ranks else ALONE
+        return counted_batches(method, self.train, precision, ranks)
 
 
 def counted_batches(
-    method: Method, images: BatchLoader, precision: Precision
+    method: Method, images: BatchLoader, precision: Precision, ranks: Ranks = ALONE
 ) -> Iterator[tuple[Embedded, Tensor]]:
-    """All images under the views that `method` counts, embedded batch by batch, with targets."""
+    """All images under the views that `method` counts, embedded batch by batch, with targets.
+
+    With several ranks, only this rank's part of them.
+    """
     views = 1 + method.extra_views
-    for pixels, targets, keys in images.counted(method.extra_views):
+    for pixels, targets, keys in images.counted(method.extra_views, ranks):
         with torch.no_grad():
             embedded = method.embed(pixels, precision)
         yield dataclasses.replace(embedded, views=views, keys=keys), targets.repeat(views)

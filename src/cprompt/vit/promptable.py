@@ -60,6 +60,8 @@ class Embedded:
     """B / views different images: all under one view, then all under the next, and so on."""
     keys: Tensor | None = None
     """Numbers (B / views,) that follow from the images' content, if they are known."""
+    gather: Callable[[Tensor], Tensor] = lambda rows: rows
+    """Rows (B, …) of these images to those of the whole batch, if processes share a batch."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

@@ -20,6 +20,7 @@ from cprompt.data.pipeline.decoded import DecodedImages, content_keys
 from cprompt.data.pipeline.parallel import map_in_order
 from cprompt.data.pipeline.views import DRAWS, Preparation, ViewChain, apply_views, send
 from cprompt.errors import ConfigError, DataError
+from cprompt.ranks import ALONE, Ranks
 from cprompt.seeds import generator, mix
 
 if TYPE_CHECKING:
@@ -54,12 +55,14 @@ class BatchLoader:
         device: torch.device = torch.device("cpu"),
         workers: int = 0,
         device_gib: float | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """`targets[i]` is the target of image i, in the caller's numbering.
 
         Without a seed an epoch shows the test views in order. `workers` are threads; with 0,
         images are prepared when they are asked for. `device_gib` is the room for the set on a
-        CUDA device, by default half of what is free there when the first batch is made.
+        CUDA device, by default half of what is free there when the first batch is made. An epoch
+        has the batches that one process would see; of each, several `ranks` get a share.
         """
         if len(images) != len(targets):
             raise DataError(f"{len(images)} images but {len(targets)} targets")
@@ -76,6 +79,7 @@ class BatchLoader:
         self.device = device
         self._workers = workers
         self._device_gib = device_gib
+        self._ranks = ranks
         self.waited = 0.0
         """Seconds that readers of the batches have spent waiting for them."""
 
@@ -93,12 +97,16 @@ class BatchLoader:
         """Images in a batch."""
         return self._batch_size
 
+    def images_in(self, number: int) -> int:
+        """Images of all ranks together in batch `number` of an epoch."""
+        return min(self._batch_size, len(self._images) - number * self._batch_size)
+
     def unaugmented(self) -> UnaugmentedBatches:
         """Batches of the test views in order, with targets; can be iterated any number of times."""
         return UnaugmentedBatches(self)
 
     def epoch(self, epoch: int, start: int = 0) -> Stream[Batch]:
-        """The batches of one epoch from number `start` on, on the device.
+        """The batches of one epoch from number `start` on, this rank's share, on the device.
 
         Each is float32 (B, 3, S, S) and int64 (B,).
         """
@@ -106,9 +114,9 @@ class BatchLoader:
             raise ConfigError(f"an epoch has {len(self)} batches; it cannot start at {start}")
         return self._timed(self._epoch(epoch, start * self._batch_size))
 
-    def counted(self, extra_views: int) -> CountedBatches:
+    def counted(self, extra_views: int, ranks: Ranks = ALONE) -> CountedBatches:
         """Batches of images under the test view and `extra_views` random ones; see there."""
-        return CountedBatches(self, extra_views)
+        return CountedBatches(self, extra_views, ranks)
 
     def batches(self, groups: Iterable[Sequence[int] | Numbers]) -> Stream[Tensor]:
         """The test views of the images of each group, on the device: float32 (B, 3, S, S)."""
@@ -121,10 +129,14 @@ class BatchLoader:
     def _epoch(self, epoch: int, first: int) -> Stream[Batch]:
         order, uniforms = self._draw(epoch)
         targets = send(torch.from_numpy(self._targets[order]), self.device)
-        firsts = range(first, len(order), self._batch_size)
-        groups = [order[i : i + self._batch_size] for i in firsts]
-        for i, images in zip(firsts, self._views(groups, uniforms), strict=True):
-            yield images, targets[i : i + len(images)]
+        shares = []
+        for number in range(first, len(order), self._batch_size):
+            size = min(self._batch_size, len(order) - number)
+            part = self._ranks.share(size).part
+            shares.append(slice(number + part.start, number + part.stop))
+        groups = [order[share] for share in shares]
+        for share, images in zip(shares, self._views(groups, uniforms), strict=True):
+            yield images, targets[share]
 
     def _draw(self, epoch: int) -> tuple[Numbers, Uniforms | None]:
         """The order of the images, and the numbers that image i's view is drawn from, as row i."""
@@ -231,19 +243,21 @@ class CountedBatches:
     A batch is (images, targets, keys): float32 (V · B, 3, S, S), the test view of B images, then
     one random view of each, and so on; int64 (B,), on the device; and the images' content keys,
     int64 (B,), on the CPU. Random views are drawn from the content. So neither the order of the
-    images, nor how they are cut into batches or sets, changes what is seen of them.
+    images, nor how they are cut into batches or sets, changes what is seen of them. Each of several
+    `ranks` gets its part of the images.
     """
 
     loader: BatchLoader
     extra_views: int
+    ranks: Ranks = ALONE
 
     def __iter__(self) -> Stream[tuple[Tensor, Tensor, Tensor]]:
         loader = self.loader
         targets = send(torch.from_numpy(loader.targets), loader.device)
         keys = torch.from_numpy(loader._keys)
         size = max(1, loader.batch_size // (1 + self.extra_views))
-        numbers = np.arange(len(targets))
-        groups = [numbers[i : i + size] for i in numbers[::size]]
+        numbers = np.arange(len(targets))[self.ranks.part(len(targets))]
+        groups = [numbers[i : i + size] for i in range(0, len(numbers), size)]
         drawn = [loader._drawn_by_content(view) for view in range(self.extra_views)]
         passes = [loader.batches(groups), *(loader._timed(loader._views(groups, d)) for d in drawn)]
         for group, *views in zip(groups, *passes, strict=True):

@@ -31,6 +31,11 @@ class ClassMoments(nn.Module):
         self.register_buffer("second", second, persistent=False)
         self.register_buffer("left", torch.zeros((), dtype=torch.float64))
 
+    @property
+    def sums(self) -> tuple[Tensor, ...]:
+        """All that `add` adds to."""
+        return self.count, self.total, self.second
+
     def open(self, n_classes: int) -> None:
         """Make room for new classes, without images so far."""
         self.count = torch.cat([self.count, self.count.new_zeros(n_classes)])

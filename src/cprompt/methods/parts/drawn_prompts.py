@@ -28,6 +28,15 @@ def draw_tasks(
     return {"old_images": old, "old_tasks": drawn[old]}
 
 
+def split_drawn_tasks(draws: Draws, part: slice) -> dict[str, Tensor]:
+    """Of `draw_tasks`, what the images in `part` of the batch drew; they count from 0 again."""
+    if "old_images" not in draws:
+        return {}
+    images, tasks = draws["old_images"], draws["old_tasks"]
+    inside = (images >= part.start) & (images < part.stop)
+    return {"old_images": images[inside] - part.start, "old_tasks": tasks[inside]}
+
+
 def old_features(draws: Draws, under: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
     """f(x, P_i)[0] of the images that drew an old task i, without gradient; None if none did.
 

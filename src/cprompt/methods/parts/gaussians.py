@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import HeadConfig
+from cprompt.ranks import Ranks
 from cprompt.settings import check, setting
 
 Covariance = Literal["full", "variance"]
@@ -84,6 +85,25 @@ class RunningMoments:
                 scatter += (x - mean).T @ (x - mean) + weight * torch.outer(delta, delta)
             self.mean[c] += delta * m / (n + m)
             self.count[c] += m
+
+    def add_over_ranks(self, ranks: Ranks) -> None:
+        """Add what each rank counted of its own images.
+
+        Scatters are first taken around the mean over all ranks: then they add up.
+        """
+        if ranks.alone:
+            return
+        own, mean = self.count.double()[:, None], self.mean
+        total = own * mean
+        ranks.sum_(total, self.count)
+        self.mean = total / self.count.clamp(min=1)[:, None]
+        delta = own.sqrt() * (mean - self.mean)
+        if self.kind == "variance":
+            self.scatter += delta.square()
+        else:
+            moved = torch.einsum("ci,cj->cij", delta, delta)
+            self.scatter += moved.sum(0) if self.kind == "shared" else moved
+        ranks.sum_(self.scatter)
 
     def covariance(self) -> Tensor:
         """The scatter divided by count - 1; zero for a class with one image or none."""

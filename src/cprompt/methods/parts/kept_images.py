@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from cprompt.ranks import Ranks
 
 _BUFFERS = ("key", "position", "feature", "mean")
 
@@ -47,6 +51,21 @@ class KeptImages(nn.Module):
         chosen = order[torch.arange(len(order), device=order.device) - first < most]
         self.key, self.position = key[chosen], position[chosen]
         self.feature, self.mean = feature[chosen], mean[chosen]
+
+    @contextmanager
+    def counting(self, ranks: Ranks, most: int) -> Iterator[None]:
+        """Consider this rank's images; afterwards those of all ranks have been considered.
+
+        Those kept before are joined at the end, not copied with every batch.
+        """
+        before = [getattr(self, name) for name in _BUFFERS]
+        for name, rows in zip(_BUFFERS, before, strict=True):
+            setattr(self, name, rows[:0])
+        yield
+        key, position, feature, mean = (ranks.gather(getattr(self, name)) for name in _BUFFERS)
+        for name, rows in zip(_BUFFERS, before, strict=True):
+            setattr(self, name, rows)
+        self.add(key, position, feature, mean, most)
 
     def drop(self, at: int) -> None:
         """Forget class `at`; later classes move up by one."""
