@@ -321,7 +321,7 @@ def test_a_setting_by_its_name_beats_the_short_option(asked: dict[Path, RunConfi
         (["zzz"], "no table 'zzz'; there are ablation, aux, cars10, "),
         (
             ["ablation", "--data", "/images"],
-            "--data '/images' does not say which of the table's datasets it is; write "
+            "--data '/images' does not say which dataset it is; write "
             "DATASET=FOLDER with DATASET one of imagenet_r, stanford_cars",
         ),
         (["ablation", "--data", "cars=/images"], "--data 'cars=/images' does not say which"),

@@ -49,6 +49,12 @@ ON = typer.Option(
     help="Spread the work with Ray over this machine, or over a cluster; needs cprompt\\[ray].",
 )
 GPUS = typer.Option(0.0, min=0.0, help="With --on: GPUs of each worker; 0.25 lets four share one.")
+CPUS_PER_RUN = typer.Option(
+    1, min=1, help="With --on: cores of each run, and its number of threads."
+)
+MAX_PARALLEL = typer.Option(
+    None, min=1, help="With --on: runs at a time.", show_default="as many as there is room for"
+)
 
 
 def _import_plugins(modules: list[str]) -> list[str]:

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cprompt.errors import ClusterError, ConfigError
 from cprompt.files import check_writable
+from cprompt.research.recipes import benchmark_recipe
 
 if TYPE_CHECKING:
     from cprompt.cluster.runs import Standing
@@ -31,12 +33,14 @@ def run_all(
     cpus_per_run: int = 1,
     max_parallel: int | None = None,
     plugins: Sequence[str] = (),
+    may_diverge: bool = False,
 ) -> None:
     """Run or resume what is not finished, each run into its folder.
 
     Without `on`, in this process, one after another; otherwise on Ray, see
     `cprompt.cluster.connection.connected`. The results are the same: bit for bit on a CPU with
-    `cpus_per_run` threads.
+    `cpus_per_run` threads. With `may_diverge`, a run whose loss becomes infinite is told, its
+    record says so, and the others go on.
     """
     from cprompt.cluster.runs import is_finished
     from cprompt.research.record import FILE
@@ -45,20 +49,32 @@ def run_all(
     for folder in missing:
         check_writable(folder / FILE)
     if on is None:
-        _run_here(missing, track)
+        _run_here(missing, track, may_diverge)
         return
 
     from cprompt.cluster.runs import run_on_ray
     from cprompt.cluster.tasks import Work
 
     work = Work(threads=cpus_per_run, gpus=gpus_per_run, plugins=tuple(plugins))
-    with LiveTable(missing) as live:
-        run_on_ray(
-            missing, on, work=work, track=track, max_parallel=max_parallel, watch=live.update
-        )
+    try:
+        with LiveTable(missing) as live:
+            run_on_ray(
+                missing, on, work=work, track=track, max_parallel=max_parallel, watch=live.update
+            )
+    except ClusterError:
+        if not may_diverge or not all(is_finished(f) or _diverged(f) for f in missing):
+            raise
 
 
-def _run_here(missing: Mapping[Path, RunConfig], track: Sequence[str]) -> None:
+def _diverged(folder: Path) -> bool:
+    from cprompt.research.record import FILE, load_record
+
+    return (folder / FILE).exists() and load_record(folder).failure is not None
+
+
+def _run_here(
+    missing: Mapping[Path, RunConfig], track: Sequence[str], may_diverge: bool = False
+) -> None:
     """Backbones and datasets are loaded once."""
     from cprompt.cli.progress import ProgressBars
     from cprompt.research.experiment import run
@@ -83,14 +99,38 @@ def _run_here(missing: Mapping[Path, RunConfig], track: Sequence[str]) -> None:
                 label.replace("[", r"\["), console, lines=False, if_stopped=IF_STOPPED
             ) as bars,
         ):
-            run(
-                config,
-                folder,
-                resume=True,
-                observer=Observers(bars, tracking),
-                dataset=datasets[key],
-                backbone=backbones[b],
+            try:
+                run(
+                    config,
+                    folder,
+                    resume=True,
+                    observer=Observers(bars, tracking),
+                    dataset=datasets[key],
+                    backbone=backbones[b],
+                )
+            except ConfigError as error:
+                if not (may_diverge and _diverged(folder)):
+                    raise
+                bars.noticed(f"{label}: {error.message}")
+
+
+def data_roots(benchmarks: Sequence[str], data: Sequence[str]) -> dict[str, str]:
+    """The folder of each benchmark's images, from FOLDER or DATASET=FOLDER."""
+    dataset_of = {b: str(benchmark_recipe(b)["data"]["dataset"]) for b in benchmarks}
+    given: dict[str, str] = {}
+    for entry in data:
+        dataset, equals, folder = entry.partition("=")
+        if equals and dataset in dataset_of.values():
+            given[dataset] = folder
+        elif len(set(dataset_of.values())) == 1:
+            given[next(iter(dataset_of.values()))] = entry
+        else:
+            raise ConfigError(
+                f"--data {entry!r} does not say which dataset it is",
+                hint="write DATASET=FOLDER with DATASET one of "
+                + ", ".join(sorted(set(dataset_of.values()))),
             )
+    return {b: given[d] for b, d in dataset_of.items() if d in given}
 
 
 class LiveTable:

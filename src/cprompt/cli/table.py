@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from cprompt.cli.arguments import GPUS, ON, PLUGINS, SETTINGS, TRACK, parse_settings
-from cprompt.cli.runs import run_all
+from cprompt.cli.arguments import (
+    CPUS_PER_RUN,
+    GPUS,
+    MAX_PARALLEL,
+    ON,
+    PLUGINS,
+    SETTINGS,
+    TRACK,
+    parse_settings,
+)
+from cprompt.cli.runs import data_roots, run_all
 from cprompt.errors import ConfigError
-from cprompt.research.recipes import benchmark_recipe, is_table_file, recipe_names
+from cprompt.research.recipes import is_table_file, recipe_names
 from cprompt.settings import suggest
 
 if TYPE_CHECKING:
     from cprompt.research.config import RunConfig
-    from cprompt.research.tables import Table, TableRow, TableSpec
+    from cprompt.research.tables import Table, TableRow
 
 TABLES = [*recipe_names("tables"), "resources"]
 
@@ -59,12 +68,8 @@ def table(
     track: list[str] = TRACK,
     on: str | None = ON,
     gpus_per_run: float = GPUS,
-    cpus_per_run: int = typer.Option(
-        1, min=1, help="With --on: cores of each run, and its number of threads."
-    ),
-    max_parallel: int | None = typer.Option(
-        None, min=1, help="With --on: runs at a time.", show_default="as many as there is room for"
-    ),
+    cpus_per_run: int = CPUS_PER_RUN,
+    max_parallel: int | None = MAX_PARALLEL,
     format: Format = typer.Option(Format.terminal, help="How to print the table."),
     settings: list[str] = SETTINGS,
     plugins: list[str] = PLUGINS,
@@ -100,7 +105,7 @@ def table(
     numbers = list(PAPER_SEEDS) if seeds is None else _parse_seeds(seeds)
     if small and data:
         raise ConfigError("--small draws its images and needs no --data", hint="leave --data out")
-    roots = _roots(spec, data)
+    roots = data_roots(spec.benchmarks, data)
 
     def configured(row: TableRow, benchmark: str, seed: int) -> RunConfig:
         root = {"data.root": roots[benchmark]} if roots.get(benchmark) else {}
@@ -132,25 +137,6 @@ def _parse_seeds(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--seeds {text!r} is not whole numbers, such as 1993,87") from None
-
-
-def _roots(spec: TableSpec, data: list[str]) -> dict[str, str]:
-    """The folder of each benchmark's images, from FOLDER or DATASET=FOLDER."""
-    dataset_of = {b: str(benchmark_recipe(b)["data"]["dataset"]) for b in spec.benchmarks}
-    given: dict[str, str] = {}
-    for entry in data:
-        dataset, equals, folder = entry.partition("=")
-        if equals and dataset in dataset_of.values():
-            given[dataset] = folder
-        elif len(set(dataset_of.values())) == 1:
-            given[next(iter(dataset_of.values()))] = entry
-        else:
-            raise ConfigError(
-                f"--data {entry!r} does not say which of the table's datasets it is",
-                hint="write DATASET=FOLDER with DATASET one of "
-                + ", ".join(sorted(set(dataset_of.values()))),
-            )
-    return {b: given[d] for b, d in dataset_of.items() if d in given}
 
 
 def _print(table: Table, format: Format) -> None:

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from cprompt.cli.arguments import PLUGINS, SETTINGS, TRACK, parse_settings
+from cprompt.cli.arguments import (
+    CPUS_PER_RUN,
+    GPUS,
+    MAX_PARALLEL,
+    ON,
+    PLUGINS,
+    SETTINGS,
+    TRACK,
+    parse_settings,
+)
 from cprompt.cli.output import say
+from cprompt.cli.runs import data_roots, run_all
 from cprompt.cli.table import Format
 from cprompt.errors import ConfigError
-from cprompt.files import check_writable
-from cprompt.research.recipes import benchmark_recipe
 
 if TYPE_CHECKING:
-    from cprompt.data.image_set import Dataset
     from cprompt.report.grid import Grid
-    from cprompt.research.config import BackboneConfig
-    from cprompt.research.tuning import Outcome
-    from cprompt.vit.backbone import Backbone
 
 
 def tune(
@@ -48,6 +52,10 @@ def tune(
     ),
     runs: Path = typer.Option(Path("runs"), help="Folder that runs are kept in."),
     track: list[str] = TRACK,
+    on: str | None = ON,
+    gpus_per_run: float = GPUS,
+    cpus_per_run: int = CPUS_PER_RUN,
+    max_parallel: int | None = MAX_PARALLEL,
     format: Format = typer.Option(Format.terminal, help="How to print the tables."),
     settings: list[str] = SETTINGS,
     plugins: list[str] = PLUGINS,
@@ -81,9 +89,9 @@ def tune(
     if only is not None and not 1 <= only <= max(len(row.tries) for row in rows):
         raise ConfigError(f"--only {only}: tries are counted from 1 to {len(rows[0].tries)}")
     names = [benchmark] if benchmark else list(grid.benchmarks)
-    roots = _roots(names, data)
+    roots = data_roots(names, data)
     for name in names:
-        given = roots[name] | overrides
+        given = ({"data.root": roots[name]} if name in roots else {}) | overrides
         tries = {
             run_folder(one.config, runs): one
             for row in rows
@@ -94,77 +102,22 @@ def tune(
             say(*(f"{command(t.config)} --out {f} --resume" for f, t in tries.items()))
             continue
         if not only_show:
-            _run(tries, track)
+            run_all(
+                {folder: one.config for folder, one in tries.items()},
+                track=track,
+                on=on,
+                gpus_per_run=gpus_per_run,
+                cpus_per_run=cpus_per_run,
+                max_parallel=max_parallel,
+                plugins=plugins,
+                may_diverge=True,
+            )
         found = {row.name: (row, outcomes(grid, row, name, finder(runs), given)) for row in rows}
         _print(tuning_grid(grid, name, found), format)
         if any(one.done for _, tried in found.values() for one in tried):
             write_json(runs / name / SUMMARY, summary(grid, name, finder(runs), overrides))
     if write is not None:
         write_bytes(write, protocol_table(grid, finder(runs), overrides).encode())
-
-
-def _run(tries: dict[Path, Outcome], track: list[str]) -> None:
-    """Run or resume tries; one that diverges is told and the next one goes on."""
-    from cprompt.cli.progress import ProgressBars
-    from cprompt.research.experiment import run
-    from cprompt.research.record import FILE, load_record
-    from cprompt.research.tracking import Tracking, make_trackers
-    from cprompt.training.observers import Observers
-    from cprompt.vit.loading import load_backbone
-
-    console = Console(stderr=True)
-    for folder in tries:
-        check_writable(folder / FILE)
-    if_stopped = "stopped; the same command continues from the last checkpoint"
-    backbones: dict[BackboneConfig, Backbone] = {}
-    datasets: dict[str, Dataset] = {}
-    for number, (folder, one) in enumerate(tries.items(), start=1):
-        config = one.config
-        b = config.backbone
-        if b not in backbones:
-            backbones[b] = load_backbone(b.name, b.weights, b.image_size)
-        key = repr((config.data.dataset, config.data.root, config.data.options))
-        if key not in datasets:
-            datasets[key] = config.data.load(config.seeds.data)
-        label = f"[{number}/{len(tries)}] {config.method}, try {one.number}"
-        with (
-            Tracking(make_trackers(track, folder), config) as tracking,
-            ProgressBars(
-                label.replace("[", r"\["), console, lines=False, if_stopped=if_stopped
-            ) as bars,
-        ):
-            try:
-                run(
-                    config,
-                    folder,
-                    resume=True,
-                    observer=Observers(bars, tracking),
-                    dataset=datasets[key],
-                    backbone=backbones[b],
-                )
-            except ConfigError as error:
-                if not ((folder / FILE).exists() and load_record(folder).failure):
-                    raise
-                bars.noticed(f"{label}: {error.message}")
-
-
-def _roots(benchmarks: list[str], data: list[str]) -> dict[str, dict[str, str]]:
-    """The folder of each benchmark's images, from FOLDER or DATASET=FOLDER, as a setting."""
-    dataset_of = {b: str(benchmark_recipe(b)["data"]["dataset"]) for b in benchmarks}
-    given: dict[str, dict[str, str]] = {}
-    for entry in data:
-        dataset, equals, folder = entry.partition("=")
-        if equals and dataset in dataset_of.values():
-            given[dataset] = {"data.root": folder}
-        elif len(set(dataset_of.values())) == 1:
-            given[next(iter(dataset_of.values()))] = {"data.root": entry}
-        else:
-            raise ConfigError(
-                f"--data {entry!r} does not say which dataset it is",
-                hint="write DATASET=FOLDER with DATASET one of "
-                + ", ".join(sorted(set(dataset_of.values()))),
-            )
-    return {b: given.get(dataset, {}) for b, dataset in dataset_of.items()}
 
 
 def _print(grid: Grid, format: Format) -> None:
