@@ -14,6 +14,11 @@ from cprompt.errors import CheckpointError, ConfigError
 T = TypeVar("T")
 
 
+def cache_home() -> Path:
+    """The folder for what can be made again: cprompt in $XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cprompt"
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to a temporary file beside `path`, sync it to disk, then rename it to `path`."""
     part = path.with_name(path.name + ".part")

@@ -94,6 +94,18 @@ _BUILT_IN = (
         },
     ),
     DatasetInfo(
+        "hub",
+        "cprompt.data.datasets.hub:load",
+        "a Hugging Face dataset that save_to_disk wrote",
+        "what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote",
+        {
+            "image": "column of the images (otherwise the only one of the feature Image)",
+            "label": "column of the labels (otherwise the only one of the feature ClassLabel)",
+            "test_fraction": "share of each class that is for testing, where there is no test part",
+            "seed": _SEED,
+        },
+    ),
+    DatasetInfo(
         "cifar100",
         "cprompt.data.datasets.cifar100:load",
         "CIFAR-100: 60,000 images of 32×32 in 100 classes",

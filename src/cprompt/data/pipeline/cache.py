@@ -37,6 +37,7 @@ from cprompt.data.pipeline.decoded import (
 )
 from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
 from cprompt.errors import DataError
+from cprompt.files import cache_home
 from cprompt.settings import check, setting
 
 _VERSION = 3
@@ -73,8 +74,7 @@ class CacheConfig:
         """The folder that holds the cached sets and nothing else."""
         if self.folder is not None:
             return Path(self.folder) / "pixels"
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(home) / "cprompt" / "pixels"
+        return cache_home() / "pixels"
 
 
 class CachedSet(NamedTuple):
