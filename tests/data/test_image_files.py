@@ -394,3 +394,45 @@ def test_other_files_are_not_taken_for_heic(tmp_path: Path, content: bytes) -> N
     (tmp_path / "x.heic").write_bytes(content)
     with pytest.raises(DataError, match="is not an image that can be read"):
         read_image(tmp_path / "x.heic")
+
+
+def jpeg(width: int, height: int, orientation: int | None = None) -> io.BytesIO:
+    """Smooth colours, so that a reduced image is nearly the full one made smaller."""
+    y, x = np.mgrid[0:height, 0:width]
+    pixels = np.stack([255 * x / width, 255 * y / height, 128 + 0 * x], axis=-1).astype(np.uint8)
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[0x0112] = orientation
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=95, exif=exif)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("size", "side", "reduced"),
+    [
+        ((1600, 1200), 300, (400, 300)),
+        ((1600, 1200), 301, (800, 600)),
+        ((1600, 1200), 100, (200, 150)),
+        ((1601, 1203), 150, (201, 151)),
+        ((500, 400), 300, (500, 400)),
+        ((200, 150), 300, (200, 150)),
+    ],
+)
+def test_a_large_jpeg_is_decoded_at_a_part_of_its_size(
+    size: tuple[int, int], side: int, reduced: tuple[int, int]
+) -> None:
+    full = decode_image(jpeg(*size), "x")
+    small = decode_image(jpeg(*size), "x", side)
+    assert full.size == size
+    assert small.size == reduced
+    expected = np.asarray(full.resize(reduced, Image.Resampling.BOX)).astype(int)
+    assert np.abs(np.asarray(small).astype(int) - expected).max() <= 4
+
+
+def test_a_reduced_jpeg_is_still_turned_upright_and_other_formats_are_decoded_whole() -> None:
+    turned = decode_image(jpeg(1600, 1200, orientation=6), "x", 300)
+    assert turned.size == (300, 400)
+    png = io.BytesIO()
+    Image.new("RGB", (1600, 1200)).save(png, "PNG")
+    assert decode_image(png, "x", 300).size == (1600, 1200)

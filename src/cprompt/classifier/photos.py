@@ -103,7 +103,7 @@ def _lazily(
     """The photos, each decoded and reduced when it is used."""
 
     def load(i: int) -> ImageArray:
-        image = np.asarray(shrunk(load_photo(photos[i], f"item {i}"), DETAIL * side))
+        image = np.asarray(load_photo(photos[i], f"item {i}", DETAIL * side))
         if inspect:
             inspect(i, image)
         return image
@@ -126,20 +126,25 @@ def shrunk(image: Image.Image, side: int) -> Image.Image:
 # --- one photo ----------------------------------------------------------------------------------
 
 
-def load_photo(photo: Any, name: str) -> Image.Image:
-    """One photo of any kind in `PhotoLike`, as upright RGB.
+def load_photo(photo: Any, name: str, side: int | None = None) -> Image.Image:
+    """One photo of any kind in `PhotoLike`, as upright RGB; with `side`, reduced as by `shrunk`.
 
     A DataError names the file at fault, or `name` if the photo is not a file.
     """
+    image = _loaded(photo, name, side)
+    return image if side is None else shrunk(image, side)
+
+
+def _loaded(photo: Any, name: str, side: int | None) -> Image.Image:
     if isinstance(photo, str) and is_url(photo):
         with opened(photo) as file:
-            return _checked(decode_image(io.BytesIO(file.read()), photo), photo)
+            return _checked(decode_image(io.BytesIO(file.read()), photo, side), photo)
     if isinstance(photo, (str, os.PathLike)):
-        return _checked(read_image(Path(photo)), str(photo))
+        return _checked(read_image(Path(photo), side), str(photo))
     if isinstance(photo, TarImage):
-        return _checked(decode_image(io.BytesIO(photo.read()), str(photo)), str(photo))
+        return _checked(decode_image(io.BytesIO(photo.read()), str(photo), side), str(photo))
     if isinstance(photo, bytes):
-        return _checked(decode_image(io.BytesIO(photo), name), name)
+        return _checked(decode_image(io.BytesIO(photo), name, side), name)
     if isinstance(photo, Image.Image):
         return _checked(_from_pil(photo, name), name)
     if isinstance(photo, torch.Tensor):

@@ -15,7 +15,7 @@ from PIL import Image
 from cprompt.classifier.classifier import DECODED_AT_ONCE, ContinualClassifier
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation
-from cprompt.classifier.photos import DETAIL, load_photo, shrunk
+from cprompt.classifier.photos import DETAIL, load_photo
 from cprompt.data.pipeline.decoded import Progress
 from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
 from cprompt.data.tar_shards import TarImage
@@ -78,7 +78,7 @@ def read_in_parts(
 
     def read(file: str | Path | TarImage) -> Image.Image | DataError:
         try:
-            return shrunk(load_photo(file, str(file)), side)
+            return load_photo(file, str(file), side)
         except DataError as error:
             return error
 

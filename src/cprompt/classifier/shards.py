@@ -14,12 +14,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from cprompt.classifier.batch_checks import RepeatedPhotos
 from cprompt.classifier.learning import COUNTED_AT_ONCE, DECODED_AT_ONCE, counted_images
 from cprompt.classifier.parameters import Parameters
-from cprompt.classifier.photos import DETAIL, PhotoLike, load_photo, shrunk
+from cprompt.classifier.photos import DETAIL, PhotoLike, load_photo
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.decoded import DecodedImages, ImageArray
 from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
@@ -164,12 +163,11 @@ class ShardCounter:
     def _read(
         self, shard: Shard, number: int, repeated: RepeatedPhotos | None
     ) -> ImageArray | DataError:
+        photo, side = shard.photos[number - shard.first], DETAIL * self._preparation.size
         try:
-            photo = load_photo(shard.photos[number - shard.first], f"item {number}")
+            image = np.asarray(load_photo(photo, f"item {number}", side))
         except DataError as error:
             return error
-        small: Image.Image = shrunk(photo, DETAIL * self._preparation.size)
-        image = np.asarray(small)
         if repeated is not None:
             repeated.add(number, image)
         return image

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -71,11 +72,11 @@ def formats() -> tuple[str, ...]:
     return (*found, "HEIF")
 
 
-def read_image(path: Path) -> Image.Image:
+def read_image(path: Path, side: int | None = None) -> Image.Image:
     """The image in `path` as upright 8-bit RGB; see `decode_image`."""
     try:
         with path.open("rb") as file:
-            return decode_image(file, str(path))
+            return decode_image(file, str(path), side)
     except FileNotFoundError as error:
         raise DataError("does not exist", file=path, hint=REMEDY) from error
     except IsADirectoryError as error:
@@ -88,8 +89,11 @@ def read_image(path: Path) -> Image.Image:
         ) from error
 
 
-def decode_image(file: BinaryIO, name: str) -> Image.Image:
+def decode_image(file: BinaryIO, name: str, side: int | None = None) -> Image.Image:
     """Decode an open file as upright 8-bit RGB; `name` stands for it in errors.
+
+    With `side`, a JPEG whose short side is at least twice as long is decoded at a half, a quarter
+    or an eighth of its size, as long as the short side stays `side` or more: several times faster.
 
     The EXIF rotation is applied, transparency is laid on white, and an animation gives its first
     frame. Grey values wider than 8 bits are scaled by the range they lie in, because a file seldom
@@ -101,6 +105,9 @@ def decode_image(file: BinaryIO, name: str) -> Image.Image:
         with Image.open(file, formats=formats()) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
+            if side is not None:
+                scale = side / min(image.size)
+                image.draft(None, (ceil(scale * image.width), ceil(scale * image.height)))
             image.load()
             rgb = upright_rgb(image)
     except MemoryError:

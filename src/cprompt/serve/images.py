@@ -44,10 +44,13 @@ def check_image(file: BinaryIO, name: str, limits: Limits) -> tuple[int, int]:
     return width, height
 
 
-def decode_upload(file: BinaryIO, name: str) -> Image.Image:
-    """A checked image as upright RGB; a RequestError if it turns out to be damaged."""
+def decode_upload(file: BinaryIO, name: str, side: int | None = None) -> Image.Image:
+    """A checked image as upright RGB; a RequestError if it turns out to be damaged.
+
+    With `side`, see `decode_image`.
+    """
     try:
-        return decode_image(file, name)
+        return decode_image(file, name, side)
     except DataError as error:
         told = explain(error, names={name: name})
         raise RequestError(422, "not_an_image", told.message, file=name) from error

@@ -48,7 +48,7 @@ def to_schema(
 
 def _decode(file: BinaryIO, name: str, side: int) -> Image.Image:
     """The image, shrunk as the classifier would do anyway, so that less waits in memory."""
-    return shrunk(decode_upload(file, name), side)
+    return shrunk(decode_upload(file, name, side), side)
 
 
 def _decoded_pixels(files: Sequence[NamedFile], side: int, limits: Limits) -> int:
