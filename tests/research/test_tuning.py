@@ -69,7 +69,7 @@ def test_every_try_is_on_held_out_images_of_the_first_three_tasks() -> None:
     for row, number, benchmark in EVERY_TRY:
         config = try_config(GRID, row, number, benchmark, {"data.validation": None})
         assert config.data.validation == 0.1
-        assert config.data.normalization == "inception"
+        assert config.data.normalization == "auto"  # the same for this backbone
         assert {config.seeds.order, config.seeds.init, config.seeds.data} == {1993}
         stream = config.stream.build(CLASSES[benchmark], 1993)
         learnt = stream.order[: sum(stream.sizes[: config.stream.first_tasks])]

@@ -125,7 +125,9 @@ class FakeClassifier:
         self.colours = colours
         return self
 
-    def explain(self, images: Sequence[Image.Image], top: int = 5) -> list[Explanation]:
+    def explain(
+        self, images: Sequence[Image.Image], top: int = 5, parts: bool = False
+    ) -> list[Explanation]:
         FakeClassifier.answering.pass_through()
         if any(image.getpixel((0, 0)) == (1, 2, 3) for image in images):
             raise DataError("an image that the model cannot bear")

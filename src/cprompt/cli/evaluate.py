@@ -54,7 +54,8 @@ def evaluate(
 ) -> None:
     """Measure accuracy per class and per batch, confusions, and how honest probabilities are.
 
-    Photos that cannot be read do not count. They are listed at the end, and the status is then 3.
+    Photos that cannot be read do not count. They are listed at the end, and
+    the status is then 3.
     """
     answer_files.check_targets(csv_to, json_to, None)
     if report is not None:
