@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rounds = Rounds(1, 1, 1) if given.quick else Rounds(1, 3, 1)
     timings = common.interleave(contenders, device, rounds)
     ratio = timings["learn"].median / timings["timm forward"].median
-    counts = (10, 20) if given.quick else (10, 1000)
+    counts = (10, 20) if given.quick else (10, 100, 1000)
     peaks = {
         n: common.peak_memory(partial(learn_many, SMALL, device.type, n), device) for n in counts
     }

@@ -748,6 +748,25 @@ def full_commands() -> str:
     return "<!-- test: dry-run -->\n```sh\n" + "\n".join(lines) + "\n```\n"
 
 
+def learning() -> str:
+    """What learning in one pass costs beside plain forward passes."""
+    path = ROOT / "results" / "benchmarks" / "cpu" / "learn.json"
+    about = json.loads(path.read_text("utf-8"))
+    settings, seconds = about["settings"], about["seconds"]
+    peaks = ", ".join(
+        f"{bytes / 2**20:.0f} MiB with {count}" for count, bytes in about["peak_bytes"].items()
+    )
+    return (
+        f"Learning {settings['photos']} photos under {settings['views']} views in all took "
+        f"{seconds['learn']['median']:.1f} s, timm's forward over as many inputs "
+        f"{seconds['timm forward']['median']:.1f} s: {about['times_forward']:.2f} times "
+        f"({settings['backbone']}, {about['hardware']['cpu']}, views, statistics and head included, "
+        f"decoding not). Memory grew by {peaks} photos per class, with the embedded backbone: up "
+        "to a few hundred photos that are kept or judged, then no more "
+        "(`python -m benchmarks.learn`).\n"
+    )
+
+
 def slow_clients() -> str:
     """`cprompt serve` under load while others send a byte per second."""
     path = ROOT / "results" / "benchmarks" / "cpu" / "serve_slow.json"
@@ -949,6 +968,7 @@ def many() -> str:
 
 PARTS = {
     "many": many,
+    "learning": learning,
     "load": load,
     "classifier": classifier,
     "suggest": suggest,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cprompt.errors import BackboneError
 from cprompt.training.acceleration import compile_all_cases
+from cprompt.vit import promptable
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT, PromptableViT, Prompts, is_promptable
 from tests.vit.common import KINDS, close, gradients, images, prompts_of_both_kinds, small
@@ -223,3 +224,33 @@ def test_compiling_meets_four_cases_and_no_more(compiler: Compiler, backbone: Fr
     assert len(compiler.graphs) == 4
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_cpu_takes_a_few_images_at_a_time_and_gives_the_same(
+    backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    """Whatever the parts, and with prompts of single images all at once."""
+    pixels = images(7)
+    tokens = torch.randn(7, 3, backbone.dim) if own else torch.randn(3, backbone.dim)
+    prompts = Prompts(tokens={1: tokens})
+    with torch.no_grad():
+        embedded = backbone.embed(pixels)
+        ways = {
+            "read": lambda: backbone.read(embedded, prompts),
+            "encode": lambda: backbone.encode(embedded, prompts),
+            "taps": lambda: backbone.taps(embedded, [0, 5], prompts=prompts),
+        }
+        whole = {name: way() for name, way in ways.items()}
+        sizes = []
+        inner = backbone._pass
+        monkeypatch.setattr(
+            backbone, "_pass", lambda part, *a, **k: sizes.append(len(part)) or inner(part, *a, **k)
+        )
+        monkeypatch.setattr(promptable, "_REUSED", 2 * backbone._widest(embedded))
+        for name, way in ways.items():
+            close(way(), whole[name])
+    assert sizes == ([7] * 3 if own else [2, 2, 2, 1] * 3)
+    sizes.clear()
+    backbone.read(embedded, prompts)  # with gradients, all at once
+    assert sizes == [7]

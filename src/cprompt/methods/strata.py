@@ -29,13 +29,13 @@ from cprompt.methods.parts.class_moments import ClassMoments
 from cprompt.methods.parts.first_prompt import FirstPrompt, FirstPromptConfig
 from cprompt.methods.parts.kept_images import KeptImages
 from cprompt.methods.parts.left_out import Sample, Statistics
-from cprompt.methods.parts.mixed_head import Familiarity, mixed_head
+from cprompt.methods.parts.mixed_head import Familiarity, answers_without, mixed_head
 from cprompt.methods.parts.random_signs import RandomSigns
 from cprompt.methods.parts.seen_images import SeenImages, were_learnt
 from cprompt.settings import check, setting
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision
 
-JUDGED_AT_ONCE = 2000
+JUDGED_AT_ONCE = 256
 """Images whose labels are judged at a time; memory grows with their number times classes."""
 
 LEFT_OUT = 1000
@@ -397,17 +397,15 @@ class Strata(Method):
         if batches is not None:
             learnt = were_learnt(seen, self.kept, statistics.images)
         learnt &= statistics.images[seen.position] > 1.5  # of a single image nothing would be left
-        logits = seen.feature.float() @ self.narrow_weight.T + self.bias
-        kept, at = self._sample(statistics), learnt.nonzero()[:, 0]
-        for some in torch.split(at, JUDGED_AT_ONCE):
+        parts_of = seen.feature.split(JUDGED_AT_ONCE)  # in float16; not all are widened at once
+        logits = torch.cat([part.float() @ self.narrow_weight.T + self.bias for part in parts_of])
+        last, shrinkage = self.narrow_last, self.config.shrinkage
+        head = mixed_head(statistics, self._sample(statistics), last, shrinkage)
+        for some in torch.split(learnt.nonzero()[:, 0], JUDGED_AT_ONCE):
             position = seen.position[some]
             apart = seen.mean[some].double() - statistics.means[position]
             asked = Sample(seen.feature[some].double(), apart, position)
-            both = kept.joined(asked)
-            head = mixed_head(
-                statistics, both, self.narrow_last, self.config.shrinkage, fit_to=len(kept)
-            )
-            logits[some] = head.left_out[len(kept) :].float()
+            logits[some] = answers_without(head, statistics, asked, last, shrinkage).float()
         return logits
 
     # --- the head ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from cprompt.methods.parts.mixed_head import (
     NAMES,
     ROBUSTNESS,
     MixedHead,
+    answers_without,
     mixed_head,
 )
 
@@ -172,3 +173,14 @@ def test_two_classes_are_enough_to_tell_a_third() -> None:
     near = centres[:1]
     found = [float(head.familiar(z[:, LAST], z @ head.weight.T + head.bias)) for z in (near, far)]
     assert found[0] > 0.5 > found[1]
+
+
+def test_other_images_left_out_are_answered_as_those_that_weighed_the_heads() -> None:
+    statistics, sample, _ = data(6, slice(0, 8))
+    head = mixed_head(statistics, sample, LAST, shrinkage=0.01)
+    again = answers_without(head, statistics, sample, LAST, shrinkage=0.01)
+    torch.testing.assert_close(again, head.left_out, rtol=1e-9, atol=1e-9)
+    some = torch.tensor([3, 0])
+    part = Sample(sample.feature[some], sample.apart[some], sample.position[some])
+    few = answers_without(head, statistics, part, LAST, shrinkage=0.01)
+    torch.testing.assert_close(few, head.left_out[some], rtol=1e-9, atol=1e-9)

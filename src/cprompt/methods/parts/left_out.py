@@ -63,14 +63,6 @@ class Sample:
         """The same for some columns of the features only."""
         return Sample(self.feature[:, columns], self.apart[:, columns], self.position)
 
-    def joined(self, other: Sample) -> Sample:
-        """These images, then those of the other."""
-        return Sample(
-            torch.cat([self.feature, other.feature]),
-            torch.cat([self.apart, other.apart]),
-            torch.cat([self.position, other.position]),
-        )
-
 
 @dataclass(frozen=True)
 class LinearHead:
@@ -81,16 +73,20 @@ class LinearHead:
     left_out: Tensor
     half_square: Tensor
     """(k,): ½ (x - m)·Σ⁻¹(x - m), Σ without the image and m the mean of the class means."""
+    tau: Tensor
+    """(): see `gaussian`; 0 for the nearest mean."""
 
 
-def gaussian(statistics: Statistics, shrinkage: float, sample: Sample) -> LinearHead:
+def gaussian(
+    statistics: Statistics, shrinkage: float, sample: Sample, tau: Tensor | None = None
+) -> LinearHead:
     """The discriminant of Gaussians with one covariance Σ (P, P): the shrunk `within`.
 
     score_c(x) = (x - m)·Σ⁻¹(μ_c - m) - ½ (‖μ_c - m‖² - τ / n_c), with m the mean of the means and
     norms under Σ⁻¹. A mean of n_c images is off by noise of squared length τ / n_c, which would
     make classes of few images look far away, and an image's own class too when it is left out. τ
     is the mean of ‖v - μ‖² · n / (n - 1) over the sample, v being the mean over an image's views
-    and μ and Σ without it.
+    and μ and Σ without it, unless it is given.
     """
     means, n = statistics.means, statistics.images.clamp(min=1)
     centre = means.mean(0)
@@ -107,7 +103,8 @@ def gaussian(statistics: Statistics, shrinkage: float, sample: Sample) -> Linear
     share = statistics.views * n[y] / (others * statistics.total)
     remaining = (1 - share * dd).clamp(min=1e-6)
     gain = share / remaining
-    tau = (dd / remaining * n[y] / others).mean() if len(sample) else means.new_zeros(())
+    if tau is None:
+        tau = (dd / remaining * n[y] / others).mean() if len(sample) else means.new_zeros(())
 
     noise = tau / n
     left_out = xm + (gain * xd)[:, None] * dm
@@ -123,7 +120,7 @@ def gaussian(statistics: Statistics, shrinkage: float, sample: Sample) -> Linear
     weight = torch.linalg.solve_triangular(factor.T, m.T, upper=True).T
     bias = -0.5 * (mm - noise) - weight @ centre
     half_square = 0.5 * ((x * x).sum(1) + gain * xd.square())
-    return LinearHead(weight, bias, left_out, half_square)
+    return LinearHead(weight, bias, left_out, half_square, tau)
 
 
 def nearest_mean(statistics: Statistics, sample: Sample) -> LinearHead:
@@ -143,4 +140,5 @@ def nearest_mean(statistics: Statistics, sample: Sample) -> LinearHead:
     own = means[y] - sample.apart / (n[y] - 1).clamp(min=1)[:, None]
     left_out[i, y] = (z * torch.nn.functional.normalize((own - centre) * scale, dim=1)).sum(1)
     weight = directions * scale
-    return LinearHead(weight, -weight @ centre, left_out, 0.5 * z.square().sum(1))
+    half_square, tau = 0.5 * z.square().sum(1), means.new_zeros(())
+    return LinearHead(weight, -weight @ centre, left_out, half_square, tau)

@@ -49,39 +49,62 @@ class MixedHead:
     """(k, C): logits of the sample, each image left out."""
     left_out_familiar: Tensor
     """(k,): how familiar they look."""
+    weights: Tensor
+    """(heads,): what each head's logits are multiplied by."""
+    taus: Sequence[Tensor]
+    """(heads,): see `gaussian`."""
 
 
 NAMES = ("nearest mean", "last layer", "all layers", "all layers, strongly shrunk")
 """The heads that are mixed."""
 
 
-def mixed_head(
-    statistics: Statistics,
-    sample: Sample,
-    last: slice,
-    shrinkage: float,
-    fit_to: int | None = None,
-) -> MixedHead:
+def mixed_head(statistics: Statistics, sample: Sample, last: slice, shrinkage: float) -> MixedHead:
     """Mix the four heads of `NAMES`.
 
     `last` are the columns of the last layer's class part; the first two heads read those alone.
-    `fit_to` is how many images of the sample, from the first on, weigh the heads; by default all.
+    The images of the sample weigh the heads.
     """
     end, few = statistics.part(last), sample.part(last)
-    on_last = gaussian(end, LAST_LAYER, few)
-    heads = [nearest_mean(end, few), on_last]
-    for amount in (shrinkage, STRONG):
-        heads.append(gaussian(statistics, amount, sample))
-
-    scores = [head.left_out[:fit_to] for head in heads]
+    heads = _heads(statistics, sample, last, shrinkage)
+    on_last = heads[1]
+    scores = [head.left_out for head in heads]
     spreads = _spreads(heads, scores, statistics, last)
-    weights = _weights(scores, spreads, sample.position[:fit_to], statistics)
+    weights = _weights(scores, spreads, sample.position, statistics)
     left_out = _summed(weights, [head.left_out for head in heads])
     bias = _summed(weights, [head.bias for head in heads])
     weight = _summed(weights[2:], [head.weight for head in heads[2:]])
     weight[:, last] += _summed(weights[:2], [head.weight for head in heads[:2]])
     familiar, left_out_familiar = _familiarity(end, few, on_last, left_out)
-    return MixedHead(weight, bias, weights * spreads, familiar, left_out, left_out_familiar)
+    taus = [head.tau for head in heads]
+    return MixedHead(
+        weight, bias, weights * spreads, familiar, left_out, left_out_familiar, weights, taus
+    )
+
+
+def answers_without(
+    head: MixedHead, statistics: Statistics, sample: Sample, last: slice, shrinkage: float
+) -> Tensor:
+    """Logits (k, C) of other learnt images, each left out, by a head that stays as it is mixed."""
+    heads = _heads(statistics, sample, last, shrinkage, head.taus)
+    return _summed(head.weights, [each.left_out for each in heads])
+
+
+def _heads(
+    statistics: Statistics,
+    sample: Sample,
+    last: slice,
+    shrinkage: float,
+    taus: Sequence[Tensor | None] = (None,) * 4,
+) -> list[LinearHead]:
+    """The heads of `NAMES`, in their order."""
+    end, few = statistics.part(last), sample.part(last)
+    return [
+        nearest_mean(end, few),
+        gaussian(end, LAST_LAYER, few, taus[1]),
+        gaussian(statistics, shrinkage, sample, taus[2]),
+        gaussian(statistics, STRONG, sample, taus[3]),
+    ]
 
 
 def _summed(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
