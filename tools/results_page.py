@@ -760,9 +760,10 @@ def learning() -> str:
         f"Learning {settings['photos']} photos under {settings['views']} views in all took "
         f"{seconds['learn']['median']:.1f} s, timm's forward over as many inputs "
         f"{seconds['timm forward']['median']:.1f} s: {about['times_forward']:.2f} times "
-        f"({settings['backbone']}, {about['hardware']['cpu']}, views, statistics and head included, "
-        f"decoding not). Memory grew by {peaks} photos per class, with the embedded backbone: up "
-        "to a few hundred photos that are kept or judged, then no more "
+        f"({settings['backbone']}, {about['hardware']['cores']} cores of "
+        f"{about['hardware']['processor']}; views, statistics and head included, decoding not). "
+        f"Memory grew by {peaks} photos per class, with the embedded backbone: features of some "
+        "hundred photos are kept, and of at most 5,000 until their labels are judged "
         "(`python -m benchmarks.learn`).\n"
     )
 

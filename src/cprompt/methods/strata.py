@@ -397,15 +397,15 @@ class Strata(Method):
         if batches is not None:
             learnt = were_learnt(seen, self.kept, statistics.images)
         learnt &= statistics.images[seen.position] > 1.5  # of a single image nothing would be left
-        parts_of = seen.feature.split(JUDGED_AT_ONCE)  # in float16; not all are widened at once
-        logits = torch.cat([part.float() @ self.narrow_weight.T + self.bias for part in parts_of])
+        some = torch.split(seen.feature, JUDGED_AT_ONCE)  # float16; not all are widened at once
+        logits = torch.cat([x.float() @ self.narrow_weight.T + self.bias for x in some])
         last, shrinkage = self.narrow_last, self.config.shrinkage
         head = mixed_head(statistics, self._sample(statistics), last, shrinkage)
-        for some in torch.split(learnt.nonzero()[:, 0], JUDGED_AT_ONCE):
-            position = seen.position[some]
-            apart = seen.mean[some].double() - statistics.means[position]
-            asked = Sample(seen.feature[some].double(), apart, position)
-            logits[some] = answers_without(head, statistics, asked, last, shrinkage).float()
+        for at in torch.split(learnt.nonzero()[:, 0], JUDGED_AT_ONCE):
+            position = seen.position[at]
+            apart = seen.mean[at].double() - statistics.means[position]
+            asked = Sample(seen.feature[at].double(), apart, position)
+            logits[at] = answers_without(head, statistics, asked, last, shrinkage).float()
         return logits
 
     # --- the head ------------------------------------------------------------------------------
