@@ -399,9 +399,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counts: Counter[str] = Counter()
     decode = image_files.decode_image
 
-    def counted(file: Any, name: str) -> Any:
+    def counted(file: Any, name: str, side: int | None = None) -> Any:
         counts[name] += 1
-        return decode(file, name)
+        return decode(file, name, side)
 
     for module in (image_files, cache):
         monkeypatch.setattr(module, "decode_image", counted)

@@ -150,9 +150,11 @@ class PromptableViT(nn.Module):
         self, run: Callable[[Embedded], Tensor], embedded: Embedded, prompts: Prompts | None
     ) -> Tensor:
         """`run` on all images; on a CPU without gradient, on a few at a time: see `_REUSED`."""
+        if torch.compiler.is_compiling():  # a graph for any number of images, as for ONNX
+            return run(embedded)
         few = max(1, _REUSED // self._widest(embedded))
-        at_once = embedded.tokens.device.type == "cpu" and not torch.is_grad_enabled()
-        if not at_once or len(embedded) <= few or _per_image(prompts):
+        on_cpu = embedded.tokens.device.type == "cpu" and not torch.is_grad_enabled()
+        if not on_cpu or len(embedded) <= few or _per_image(prompts):
             return run(embedded)
         firsts = range(0, len(embedded), few)
         return torch.cat([run(embedded[first : first + few]) for first in firsts])
