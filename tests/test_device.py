@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cprompt.device import pick_device
+from cprompt.device import move, pick_device
 from cprompt.errors import ConfigError
 
 
@@ -27,3 +27,20 @@ def test_a_device_that_is_not_there_is_named() -> None:
         pick_device("warp")
     assert caught.value.hint is not None
     assert "cpu" in caught.value.hint
+
+
+def test_a_module_is_moved_only_if_it_is_elsewhere() -> None:
+    there, moved = torch.device("cpu"), []
+
+    class Counting(torch.nn.Linear):
+        def _apply(self, *args: object, **kwargs: object) -> Counting:
+            moved.append(args)
+            return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    module = Counting(2, 2)
+    move(module, there)
+    assert not moved
+    module.register_buffer("elsewhere", torch.empty(1, device="meta"))
+    with pytest.raises(NotImplementedError):  # a meta tensor has nothing to copy
+        move(module, there)
+    assert moved

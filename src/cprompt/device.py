@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
+from torch import nn
 
 from cprompt.errors import ConfigError
 
@@ -26,3 +29,14 @@ def pick_device(wanted: str) -> torch.device:
             hint="use auto, cpu, cuda or mps",
         ) from error
     return device
+
+
+def move(module: nn.Module, device: torch.device) -> None:
+    """Move a module's tensors to the device, unless they are there.
+
+    `Module.to` assigns every tensor anew, and a backbone then rounds its weights once more.
+    """
+    place = torch.empty(0, device=device).device  # "cuda" is the current GPU, such as cuda:0
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    if any(tensor.device != place for tensor in tensors):
+        module.to(device)

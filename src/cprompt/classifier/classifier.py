@@ -34,7 +34,7 @@ from cprompt.classifier.shards import CountShards, Plan, concluded, method_of
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.views import Preparation
-from cprompt.device import pick_device
+from cprompt.device import move, pick_device
 from cprompt.errors import BackboneError, DataError, ModelError, some
 from cprompt.methods.base import Method, Response, create_method
 from cprompt.settings import from_mapping, suggest, to_mapping
@@ -527,8 +527,8 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
 
     def _on_device(self, state: ModelState) -> None:
         device = pick_device(self.device)
-        state.method.to(device)
-        state.method.backbone.to(device)
+        move(state.method, device)
+        move(state.method.backbone, device)
 
     @property
     def _side(self) -> int:

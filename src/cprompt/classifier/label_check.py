@@ -14,7 +14,7 @@ from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.classifier.doubtful_labels import DoubtfulLabel, doubtful
 from cprompt.classifier.learning import copy_of, counted_photos
 from cprompt.classifier.photos import PhotoLike
-from cprompt.device import pick_device
+from cprompt.device import move, pick_device
 from cprompt.training.observers import Observer
 
 
@@ -61,8 +61,8 @@ def probabilities_without_themselves(
     """
     names, owners = classifier.classes_, classifier.name_of_
     method, device = copy_of(classifier.method_), pick_device(classifier.device)
-    method.to(device)
-    method.backbone.to(device)
+    move(method, device)
+    move(method.backbone, device)
     position = {names[owner]: at for at, owner in enumerate(owners)}
     logits = method.judge(
         counted_photos(

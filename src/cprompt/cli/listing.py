@@ -60,10 +60,9 @@ def _recipes() -> Table:
 
 
 def _backbones() -> Table:
-    import timm
-
     from cprompt.vit.catalogue import FOR_STRATA, PAPER_BACKBONE, SHORT_NAMES, SUGGESTED
     from cprompt.vit.embedded import EMBEDDED
+    from cprompt.vit.light_timm import timm
 
     table = _table("backbone", "methods", "weights")
     for name, asset in EMBEDDED.items():

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import timm
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -27,6 +26,7 @@ from cprompt.methods.registry import METHODS
 from cprompt.research.config import resolve
 from cprompt.research.stream import task_sizes
 from cprompt.research.tables import Cell, Table, load_table
+from cprompt.vit.light_timm import timm
 from cprompt.vit.loading import PAPER_BACKBONE
 from cprompt.vit.promptable import FrozenViT
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 
 import cprompt
@@ -22,6 +21,7 @@ from cprompt.research.evaluation import TaskCounts, matrix_of, selection_accurac
 from cprompt.research.stream import TaskStream
 from cprompt.research.training_health import training_warnings
 from cprompt.training.movement import Movement
+from cprompt.vit.light_timm import timm
 
 FORMAT = "cprompt-record"
 VERSION = 1

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from timm.layers import Attention
-from timm.models.vision_transformer import Block
 from torch import Tensor
+
+from cprompt.vit.light_timm import Attention, Block
 
 
 def per_image(prompt: Tensor, batch: int) -> Tensor:

@@ -88,9 +88,8 @@ class Choice:
 
 def choices() -> Iterator[Choice]:
     """The embedded backbones, the short names, then others; only those that timm has here."""
-    import timm
-
     from cprompt.vit.embedded import EMBEDDED
+    from cprompt.vit.light_timm import timm
 
     for asset in EMBEDDED.values():
         yield _embedded(asset)
@@ -128,7 +127,7 @@ def images_per_second(choice: Choice, device: torch.device, seconds: float = 1.0
 
 
 def _embedded(asset: EmbeddedBackbone) -> Choice:
-    from timm.models.vision_transformer import VisionTransformer
+    from cprompt.vit.light_timm import VisionTransformer
 
     size = asset.architecture["img_size"]
     parameters = _parameters(lambda: VisionTransformer(**{**asset.architecture, "num_classes": 0}))
@@ -136,9 +135,8 @@ def _embedded(asset: EmbeddedBackbone) -> Choice:
 
 
 def _choice(name: str, tag: str, image_size: int | None) -> Choice:
-    import timm
-
     from cprompt.vit.download import is_cached
+    from cprompt.vit.light_timm import timm
 
     about = timm.get_pretrained_cfg(tag)
     size = image_size or int(about.input_size[-1])

@@ -10,13 +10,13 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 from huggingface_hub import constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
 
 from cprompt.errors import BackboneError
 from cprompt.vit import embedded
+from cprompt.vit.light_timm import timm
 
 ANSWER_WITHIN = 5.0
 """Seconds that a server has to answer before its weights count as out of reach."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from cprompt.errors import BackboneError
@@ -24,6 +22,7 @@ from cprompt.vit.download import (
     with_tag,
 )
 from cprompt.vit.frozen_model import FrozenModel
+from cprompt.vit.light_timm import VisionTransformer, timm
 from cprompt.vit.promptable import FrozenViT, is_promptable
 from cprompt.vit.weight_files import first_line, load_into, read_weights
 

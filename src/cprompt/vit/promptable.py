@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from cprompt.errors import BackboneError
 from cprompt.vit.backbone import Backbone, Channels, TapTokens, normalization_of
 from cprompt.vit.blocks import is_plain, per_image, run_block, settled
+from cprompt.vit.light_timm import VisionTransformer
 from cprompt.vit.rounded import RoundedWeights
 
 Tap = Literal["pre_norm", "post_norm"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from timm.layers import PatchEmbed
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+
+from cprompt.vit.light_timm import PatchEmbed, VisionTransformer
 
 
 class RoundedWeights:

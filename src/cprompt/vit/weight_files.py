@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from timm.models import is_model, model_entrypoint
 from torch import Tensor, nn
 
 from cprompt.errors import BackboneError
+from cprompt.vit.light_timm import is_model, model_entrypoint
 
 State = dict[str, Tensor]
 

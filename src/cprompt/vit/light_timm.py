@@ -1,0 +1,85 @@
+"""The one door to timm: it is imported without torch's compiler, half of the time of a start.
+
+timm, and torchvision, which timm imports, only mention the compiler: some functions are marked to
+be left alone by it, one asks whether it can be used. So while they are imported a stand-in takes
+its place. The real one is imported by whatever needs it first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+__all__ = [
+    "Attention",
+    "Block",
+    "PatchEmbed",
+    "VisionTransformer",
+    "is_model",
+    "model_entrypoint",
+    "timm",
+]
+
+_COMPILER = "torch._dynamo"
+
+
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """Let imports in the block meet stand-ins, unless the compiler is there already."""
+    stand_ins = [] if _COMPILER in sys.modules else [_compiler(), _utilities()]
+    sys.modules.update({module.__name__: module for module in stand_ins})
+    try:
+        yield
+    finally:
+        _remove(stand_ins)
+
+
+def _compiler() -> ModuleType:
+    from torch._compile import _disable_dynamo
+
+    def disable(fn: Any = None, recursive: bool = True, **reason: Any) -> Any:
+        return _disable_dynamo(fn, recursive)  # looks for the compiler when `fn` is called
+
+    return _stand_in(_COMPILER, disable=disable)
+
+
+def _utilities() -> ModuleType:
+    def is_compile_supported(device_type: str) -> bool:
+        from torch._dynamo.utils import is_compile_supported
+
+        return bool(is_compile_supported(device_type))
+
+    return _stand_in(f"{_COMPILER}.utils", is_compile_supported=is_compile_supported)
+
+
+def _stand_in(name: str, **offered: Callable[..., Any]) -> ModuleType:
+    """A module of that name that offers this; asked for anything else, it makes way."""
+    module = ModuleType(name)
+    module.__path__ = []
+    module.__dict__.update(offered)
+
+    def asked(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        _remove([module])
+        return getattr(importlib.import_module(name), attribute)
+
+    module.__dict__["__getattr__"] = asked
+    return module
+
+
+def _remove(stand_ins: list[ModuleType]) -> None:
+    for module in stand_ins:
+        if sys.modules.get(module.__name__) is module:
+            del sys.modules[module.__name__]
+
+
+with _without_compiler():
+    import timm
+    from timm.layers import Attention, PatchEmbed
+    from timm.models import is_model, model_entrypoint
+    from timm.models.vision_transformer import Block, VisionTransformer
