@@ -23,10 +23,12 @@ class Model:
         self.version = 1
         self.passes: list[list[int]] = []
         self.threads: set[int] = set()
+        self.alone: list[bool] = []
         self.at_pass: Callable[[], object] = lambda: None
 
-    def begin(self) -> Callable[[list[int]], Answered[int]]:
+    def begin(self, alone: bool) -> Callable[[list[int]], Answered[int]]:
         version = self.version
+        self.alone.append(alone)
 
         def answer(images: list[int]) -> Answered[int]:
             self.threads.add(threading.get_ident())
@@ -202,3 +204,49 @@ def test_closing_refuses_those_who_still_wait() -> None:
     answers = asyncio.run(main())
     assert not queue.running
     assert all(isinstance(a, (RequestError, list)) for a in answers)
+
+
+def test_two_passes_run_at_the_same_time_and_are_told_so() -> None:
+    model = Model()
+    both = threading.Barrier(2)
+    model.at_pass = lambda: both.wait(10)  # breaks unless two threads meet here
+    queue = prediction_queue(model, max_pass=1, passes=2)
+
+    async def work() -> Any:
+        return await asyncio.gather(*(request(queue, [i]) for i in range(6)))
+
+    assert run(queue, work) == [[i * i] for i in range(6)]
+    assert len(model.threads) == 2
+    assert model.alone == [False] * 6
+
+
+def test_a_pass_that_runs_alone_is_told_so() -> None:
+    model = Model()
+    queue = prediction_queue(model, passes=2)
+
+    async def work() -> Any:
+        return [await request(queue, [i]) for i in range(3)]
+
+    assert run(queue, work) == [[0], [1], [4]]
+    assert model.alone == [True] * 3
+
+
+def test_closing_ends_all_passes_under_way() -> None:
+    model = Model()
+    release = threading.Event()
+    model.at_pass = lambda: release.wait(10)
+    queue = prediction_queue(model, max_pass=1, passes=2)
+
+    async def main() -> Any:
+        queue.start()
+        tasks = [asyncio.create_task(request(queue, [i])) for i in range(3)]
+        await asyncio.sleep(0.05)
+        assert len(model.passes) == 2
+        asyncio.get_running_loop().call_later(0.05, release.set)
+        await asyncio.to_thread(release.wait, 10)
+        await queue.close()
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+
+    answers = asyncio.run(main())
+    assert all(isinstance(a, (RequestError, list)) for a in answers)
+    assert queue.admitted == 0

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -16,6 +20,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from cprompt import ContinualClassifier
+from cprompt.classifier.explanation import Explanation
 from cprompt.serve.app import create_app
 from cprompt.serve.config import Limits
 from tests.serve.common import (
@@ -30,6 +35,7 @@ from tests.serve.common import (
     teach,
     zipped,
 )
+from tests.serve.fake import FakeClassifier
 from tests.serve.live import make_model, running
 
 EXIF_ORIENTATION = 0x0112
@@ -190,3 +196,27 @@ def test_parts_of_a_photo_come_on_demand(real_model: Path) -> None:
             assert answer["parts"]["label"] == expected.parts.label
             np.testing.assert_allclose(answer["parts"]["shares"], expected.parts.shares, atol=1e-4)
             assert answer["parts"]["window"] == pytest.approx(expected.parts.window)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
+def test_a_job_steps_back_for_predictions(model: Path) -> None:
+    found: dict[str, int] = {}
+
+    class Watched(FakeClassifier):
+        def learn(self, *args: Any, **options: Any) -> FakeClassifier:
+            found["learning"] = priority()
+            return super().learn(*args, **options)
+
+        def explain(self, *args: Any, **options: Any) -> list[Explanation]:
+            found["answering"] = priority()
+            return super().explain(*args, **options)
+
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    usual = priority()
+    app = create_app(model, load=Watched.load)
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        finished(client, teach(client, "green", photo(GREEN)))
+        assert ask(client, photo(RED)).status_code == 200
+    assert found == {"learning": min(usual + 10, 19), "answering": usual}

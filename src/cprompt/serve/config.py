@@ -36,6 +36,7 @@ class Limits:
     max_connections: int = setting(256, "open connections per client address; further ones get 503")
     max_waiting: int = setting(256, "prediction requests under way; further ones get 503")
     max_pass: int = setting(32, "images answered in one pass of the model")
+    passes: int = setting(2, "passes of the model at the same time")
     pass_seconds: float = setting(0.005, "longest wait, in seconds, for more images to join a pass")
     max_jobs: int = setting(4, "jobs waiting or under way; further ones get 503")
     decoders: int = setting(2, "threads that decode images")

@@ -1,4 +1,4 @@
-"""Concurrent prediction requests, answered together by one thread that owns the model."""
+"""Concurrent prediction requests, answered together in few passes of the model."""
 
 from __future__ import annotations
 
@@ -36,24 +36,33 @@ class _Waiting(Generic[ImageT, AnswerT]):
     future: asyncio.Future[Answered[AnswerT]]
 
 
+@dataclass(eq=False)
+class _Pass(Generic[ImageT, AnswerT]):
+    """Requests that are answered together, and the task that does it."""
+
+    requests: list[_Waiting[ImageT, AnswerT]]
+    task: asyncio.Task[None] | None = None
+
+
 class PredictionQueue(Generic[ImageT, AnswerT]):
     """Collects the images of concurrent requests and answers them in joint passes of the model.
 
-    `begin` gives the present version of the model as a function of at most `max_pass` images.
-    Both are called in one thread, never twice at the same time. All images of a request go to
-    the same version, even if there are more than `max_pass`.
+    `begin` gives the present version of the model as a function of at most `max_pass` images. It is
+    told whether the pass has the machine for itself, or shares it with others that run or wait.
+    All images of a request go to the same version, even if there are more than `max_pass`.
     """
 
     def __init__(
         self,
-        begin: Callable[[], Answer[ImageT, AnswerT]],
+        begin: Callable[[bool], Answer[ImageT, AnswerT]],
         *,
+        passes: int = 1,
         max_pass: int,
         max_waiting: int,
         seconds: float,
         on_pass: Callable[[int], None] = lambda images: None,
     ) -> None:
-        """At most `max_waiting` requests are admitted at a time.
+        """At most `passes` run, and `max_waiting` requests are admitted, at a time.
 
         A pass waits up to `seconds` for requests that are still arriving. `on_pass` is called with
         the number of images in each pass.
@@ -65,10 +74,11 @@ class PredictionQueue(Generic[ImageT, AnswerT]):
         self._on_pass = on_pass
         self._admitted = 0
         self._waiting: deque[_Waiting[ImageT, AnswerT]] = deque()
-        self._under_way: list[_Waiting[ImageT, AnswerT]] = []
+        self._under_way: set[_Pass[ImageT, AnswerT]] = set()
+        self._free = asyncio.Semaphore(passes)
         self._arrived = asyncio.Event()
         self._enough = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cprompt-model")
+        self._threads = ThreadPoolExecutor(passes, thread_name_prefix="cprompt-model")
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -117,33 +127,47 @@ class PredictionQueue(Generic[ImageT, AnswerT]):
     async def close(self) -> None:
         """Stop; requests that still wait are refused."""
         assert self._task is not None
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        for waiting in (*self._under_way, *self._waiting):
+        under_way = [each for run in self._under_way for each in run.requests]
+        tasks = [self._task, *(run.task for run in self._under_way if run.task)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for waiting in (*under_way, *self._waiting):
             if not waiting.future.done():
                 waiting.future.set_exception(busy("the service is stopping"))
-        self._thread.shutdown(wait=True)
+        self._threads.shutdown(wait=True)
 
     async def _answer_all(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
+            await self._free.acquire()
             await self._arrived.wait()
             if not self._enough.is_set() and self._admitted > len(self._waiting):
                 # More requests are still arriving: give them a moment to join this pass.
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._enough.wait(), self._seconds)
-            self._under_way = taken = self._take()
-            if not taken:
-                continue
-            requests = [waiting.images for waiting in taken]
-            results = await loop.run_in_executor(self._thread, self._pass, requests)
-            for waiting, result in zip(taken, results, strict=True):
+            run = _Pass(self._take())
+            self._under_way.add(run)
+            run.task = asyncio.create_task(self._answer_some(run))
+
+    async def _answer_some(self, run: _Pass[ImageT, AnswerT]) -> None:
+        """One pass, and its answers to those who wait for them."""
+        try:
+            if not run.requests:
+                return
+            alone = len(self._under_way) == 1 and not self._waiting
+            images = [waiting.images for waiting in run.requests]
+            loop = asyncio.get_running_loop()
+            results = await loop.run_in_executor(self._threads, self._pass, images, alone)
+            for waiting, result in zip(run.requests, results, strict=True):
                 if waiting.future.done():  # its client has gone, or its time is up
                     continue
                 if isinstance(result, Exception):
                     waiting.future.set_exception(result)
                 else:
                     waiting.future.set_result(result)
+        finally:
+            self._under_way.discard(run)
+            self._free.release()
 
     def _take(self) -> list[_Waiting[ImageT, AnswerT]]:
         """Requests from the front that fit into one pass; one that is too large goes alone."""
@@ -165,18 +189,20 @@ class PredictionQueue(Generic[ImageT, AnswerT]):
     def _waiting_images(self) -> int:
         return sum(len(waiting.images) for waiting in self._waiting)
 
-    def _pass(self, requests: list[list[ImageT]]) -> list[Answered[AnswerT] | Exception]:
-        """Answer requests together; if that fails, each alone, so that one cannot spoil others'.
+    def _pass(
+        self, requests: list[list[ImageT]], alone: bool
+    ) -> list[Answered[AnswerT] | Exception]:
+        """Answer requests together; if that fails, each by itself, so that one spoils no other.
 
-        Runs in the model's thread.
+        Runs in a thread.
         """
         try:
-            answer = self._begin()
+            answer = self._begin(alone)
             joined = self._answer(answer, [p for images in requests for p in images])
         except Exception as error:
             if len(requests) == 1:
                 return [error]
-            return [self._pass([images])[0] for images in requests]
+            return [self._pass([images], alone)[0] for images in requests]
         rest = iter(joined.answers)
         return [Answered(joined.model, [next(rest) for _ in images]) for images in requests]
 

@@ -57,6 +57,7 @@ class Service:
         limits = config.limits
         self.predictions: PredictionQueue[Asked, Explanation] = PredictionQueue(
             self._begin_pass,
+            passes=limits.passes,
             max_pass=limits.max_pass,
             max_waiting=limits.max_waiting,
             seconds=limits.pass_seconds,
@@ -137,9 +138,10 @@ class Service:
             },
         }
 
-    def _begin_pass(self) -> Callable[[list[Asked]], Answered[Explanation]]:
+    def _begin_pass(self, alone: bool) -> Callable[[list[Asked]], Answered[Explanation]]:
         classifier = self.current
-        torch.set_num_threads(self._threads if self.jobs.idle else _half(self._threads))
+        alone = alone and self.jobs.idle
+        torch.set_num_threads(self._threads if alone else _half(self._threads))
 
         def answer(asked: list[Asked]) -> Answered[Explanation]:
             answers = classifier.explain([each.image for each in asked], top=TOP)
@@ -214,10 +216,10 @@ class Service:
 
 
 def _half(threads: int) -> int:
-    """Threads that predictions and a running job get each.
+    """Threads for a pass or a job that shares the machine.
 
-    PyTorch's threads wait for each other by spinning: with more threads than processors the work
-    is many times slower. PyTorch keeps this number separately for each calling thread.
+    PyTorch's threads wait for each other after every operation: two passes with a thread each do
+    more than one with two. PyTorch keeps this number separately for each calling thread.
     """
     return max(1, threads // 2)
 
