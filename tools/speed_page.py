@@ -174,6 +174,40 @@ def precision(records: Sequence[Result]) -> str:
     return table(head, rows) + f"\nLast-acc, {what}; {where}, torch {hardware['torch']}.\n"
 
 
+def predict_process(result: Result) -> str:
+    rows = [
+        [name, f"{each['seconds']:.1f}", f"{each['bytes'] / 1e6:.0f}"]
+        for name, each in result["processes"].items()
+    ]
+    where = f"{result['backbone']}, {result['classes']} classes; {hardware_text(result)}"
+    return table(["process", "seconds", "MB at most"], rows) + f"\n{where}.\n"
+
+
+def neighbours(result: Result) -> str:
+    alone = result["seconds"]["0"]
+    rows = [
+        [count, f"{took:.0f}", f"{took / alone:.2f}"] for count, took in result["seconds"].items()
+    ]
+    head = ["other busy processes", "seconds", "× alone"]
+    return table(head, rows) + f"\n{result['cores']} cores; {hardware_text(result)}.\n"
+
+
+def serve_load(result: Result) -> str:
+    latency, answered = result["latency_seconds"], result["statuses"].get("200", 0)
+    row = [
+        str(result["clients"]),
+        f"{result['answers_a_second']:.0f}",
+        f"{latency['p50']:.1f}",
+        f"{latency['p99']:.1f}",
+        f"{sum(result['statuses'].values()) - answered}",
+        str(result["wrong"]),
+        f"{result['jobs_done']} of {result['jobs']}",
+    ]
+    head = ["clients", "answers/s", "median, s", "99 %, s", "refused", "wrong", "batches learnt"]
+    where = f"{result['seconds']:g} s, photos: {result['photo']}; {hardware_text(result)}"
+    return table(head, [row]) + f"\n{where}.\n"
+
+
 BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step": train_step,
     "predict": predict,
@@ -181,6 +215,10 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "evaluate": evaluate,
     "memory": memory,
     "resample": resample,
+    "predict_process": predict_process,
+    "neighbours": neighbours,
+    "serve_load": serve_load,
+    "serve_slow": serve_load,
 }
 
 

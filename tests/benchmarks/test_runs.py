@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import subprocess
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from benchmarks import (
     evaluate,
     many_classes,
     memory,
+    neighbours,
     predict,
     predict_process,
     scale,
@@ -270,6 +272,31 @@ def test_a_prediction_is_measured_as_a_process_of_its_own(results: Path) -> None
     # The processes are told apart: help does not import torch, and predicting needs more than it.
     assert found["cprompt --help"]["bytes"] < 0.5 * found["import torch"]["bytes"]
     assert found["cprompt predict"]["bytes"] > found["import torch"]["bytes"]
+
+
+def test_the_demo_is_timed_beside_processes_that_are_busy_only_meanwhile(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy: list[int] = []
+
+    def demo(command: Sequence[str], **options: Any) -> None:
+        assert "demo" in command
+        busy.append(sum(each.poll() is None for each in started))
+
+    started: list[Any] = []
+    start = subprocess.Popen
+
+    def count(*args: Any, **options: Any) -> Any:
+        started.append(start(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(neighbours.subprocess, "run", demo)
+    monkeypatch.setattr(neighbours.subprocess, "Popen", count)
+    neighbours.main(["--processes", "1", "3"])
+    found = read_json(results / "neighbours.json")
+    assert list(found["seconds"]) == ["0", "1", "3"]
+    assert busy == [0, 1, 3]
+    assert all(each.poll() is not None for each in started)
 
 
 def test_all_of_them_check_every_output_first(
