@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -166,13 +167,9 @@ def test_wandb_gets_every_value_and_goes_on_with_its_run(
 
 
 def from_wandb(files: list[Path]) -> dict[tuple[str, int], float]:
-    from wandb.proto import wandb_internal_pb2 as messages
-
     values: dict[tuple[str, int], float] = {}
     for file in files:
-        for data in wandb_log(file.read_bytes()):
-            message = messages.Record()
-            message.ParseFromString(data)
+        for message in wandb_messages(file):
             items = {
                 item.key or "/".join(item.nested_key): json.loads(item.value_json)
                 for item in message.history.item
@@ -180,6 +177,19 @@ def from_wandb(files: list[Path]) -> dict[tuple[str, int], float]:
             step = items.get("epoch") or items.get("task")
             values |= {(name, step): value for name, value in items.items() if "/" in name}
     return values
+
+
+def wandb_messages(file: Path) -> list[Any]:
+    """What a run logged; wandb's own process may still be writing the end of it."""
+    from wandb.proto import wandb_internal_pb2 as messages
+
+    until = time.monotonic() + 30
+    while True:
+        found = [messages.Record.FromString(data) for data in wandb_log(file.read_bytes())]
+        if found and found[-1].HasField("exit"):
+            return found
+        assert time.monotonic() < until, f"{file} has no end"
+        time.sleep(0.1)
 
 
 def wandb_log(content: bytes) -> list[bytes]:
@@ -191,6 +201,8 @@ def wandb_log(content: bytes) -> list[bytes]:
             at += room
             continue
         length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        if at + 7 + length > len(content):
+            break  # it is still being written
         part += content[at + 7 : at + 7 + length]
         if kind in (1, 4):
             found.append(part)
