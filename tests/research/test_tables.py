@@ -24,6 +24,7 @@ from cprompt.research.tables import (
     load_table,
     row_config,
     run_folder,
+    select_rows,
     table_names,
 )
 from cprompt.research.tuning import load_grid
@@ -274,6 +275,12 @@ def test_analysis_tables_are_on_ten_tasks_of_cars_and_the_ablation_on_four_bench
 def test_an_unknown_table_gets_a_suggestion() -> None:
     with pytest.raises(ConfigError, match="no table 'ablations'; did you mean 'ablation'"):
         load_table("ablations")
+
+
+def test_rows_are_chosen_by_their_numbers_in_the_table_s_order() -> None:
+    spec = load_table("aux")
+    assert [row.label for row in select_rows(spec, [3, 1]).rows] == ["w/o L_aux", "CPrompt"]
+    assert select_rows(spec, []) is spec
 
 
 # --- the runs behind a row ----------------------------------------------------------------------
