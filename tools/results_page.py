@@ -780,10 +780,10 @@ def readme_table() -> str:
         + "\n\nFrom the records in [results/vit_ti](results/vit_ti); ± is over three class "
         "orders, a number without it is one run"
         + (", a dash is a run not made" if any(DASH in row for row in rows) else "")
-        + ". CODA-Prompt, SLCA and HiDe-Prompt have their own training settings, the other methods "
-        "of the paper its own; closed forms use the normalisation of the backbone. [What agrees "
-        "with the paper, and what does not](docs/results.md), and [a table where every method is "
-        "at its best](docs/protocol.md), in the making.\n\n"
+        + ". CODA-Prompt, SLCA and HiDe-Prompt are trained as in their own code, the others as in "
+        "the paper; closed forms use the normalisation of the backbone. More: [what agrees with "
+        "the paper, and what does not](docs/results.md), and [every method at its "
+        "best](docs/protocol.md), which is not complete yet.\n\n"
     )
 
 
