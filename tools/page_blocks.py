@@ -1,4 +1,4 @@
-"""Blocks of a page between `<!-- NAME -->` and `<!-- end -->`, made anew, and the tables in them."""
+"""Blocks of a page between `<!-- NAME -->` and `<!-- end -->`, made anew, and their tables."""
 
 from __future__ import annotations
 
