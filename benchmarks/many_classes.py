@@ -55,8 +55,6 @@ def measure(device: str, batches: int) -> list[dict[str, Any]]:
         "test_vit",
         weights="random:0",
         image_size=32,
-        training={"epochs": 1},
-        settings={"length": 2},
         device=device,
     )
     every = max(batches // 5, 1)

@@ -8,11 +8,14 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
+TOOLS = ROOT / "tools"
 
 
 def load_tool(name: str) -> ModuleType:
-    """tools/NAME.py, loaded anew."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    """tools/NAME.py, loaded anew; it can import its neighbours, as when it is run."""
+    if str(TOOLS) not in sys.path:
+        sys.path.append(str(TOOLS))
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from photo_experiment import Result
 from PIL import Image
 from unknown_promise import drawn
 
@@ -30,7 +31,6 @@ from cprompt import ContinualClassifier, load_backbone
 from cprompt.data.datasets.folder import read_parts
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import pick_device
-from cprompt.files import check_writable, write_json
 from cprompt.research.record import environment
 from cprompt.vit.promptable import FrozenViT
 
@@ -132,9 +132,7 @@ def main() -> int:
     options.add_argument("--name", help="name of the result; by default that of the data")
     options.add_argument("--out", type=Path, default=Path("results/beside_scikit_learn"))
     args = options.parse_args()
-    name = args.name or args.data.resolve().name
-    out = args.out / f"{name}.json"
-    check_writable(out)
+    result = Result(args)
 
     vit = load_backbone("auto", args.weights)
     assert isinstance(vit, FrozenViT), "the class token of other models is not read here"
@@ -145,19 +143,15 @@ def main() -> int:
         teach, ask, _ = drawn(learnt, tested, args.classes, args.photos, 0, seed)
         runs.append({"seed": seed, **compared(classifier, vit, teach, ask)})
         print(runs[-1], flush=True)
-    write_json(
-        out,
-        {
-            "name": name,
-            "backbone": vit.identity,
-            "settings": classifier.method_settings(),
-            "classes": args.classes,
-            "photos_per_class": args.photos,
-            "threads": torch.get_num_threads(),
-            "environment": environment(pick_device("cpu")),
-            "mean": summary(runs),
-            "runs": runs,
-        },
+    result.write(
+        backbone=vit.identity,
+        settings=classifier.method_settings(),
+        classes=args.classes,
+        photos_per_class=args.photos,
+        threads=torch.get_num_threads(),
+        environment=environment(pick_device("cpu")),
+        mean=summary(runs),
+        runs=runs,
     )
     return 0
 

@@ -13,7 +13,6 @@ results/doubtful_labels/NAME.json.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ import numpy as np
 import torch
 from cached_features import Features, Laboratory
 from numpy.typing import NDArray
+from photo_experiment import Result, options_of
 
 from cprompt.classifier.doubtful_labels import doubtful
 from cprompt.data.datasets import folder
 from cprompt.device import pick_device
-from cprompt.files import check_writable, write_json
 from cprompt.methods.strata import Strata
 from cprompt.research.record import environment
 
@@ -74,20 +73,11 @@ def found_among(
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--data", type=Path, required=True)
-    options.add_argument("--backbone", default="auto")
-    options.add_argument("--weights", help="a file with the backbone's weights")
+    options = options_of(__doc__, "results/doubtful_labels")
     options.add_argument("--features", type=Path, required=True, help="where features are kept")
     options.add_argument("--share", type=float, default=0.05, help="share of wrong labels")
-    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options.add_argument("--device", default="cpu")
-    options.add_argument("--name", help="name of the result; by default that of the data")
-    options.add_argument("--out", type=Path, default=Path("results/doubtful_labels"))
     args = options.parse_args()
-    name = args.name or args.data.resolve().name
-    out = args.out / f"{name}.json"
-    check_writable(out)
+    result = Result(args)
 
     laboratory = Laboratory(args.backbone, args.weights, args.device)
     data = folder.load(args.data)
@@ -99,20 +89,16 @@ def main() -> int:
         runs.append({"seed": seed, **found_among(p, labels, wrong)})
         print(runs[-1], flush=True)
     keys = [key for key in runs[0] if key != "seed"]
-    write_json(
-        out,
-        {
-            "name": name,
-            "backbone": laboratory.vit.identity,
-            "settings": laboratory.classifier.method_settings(),
-            "classes": len(data.classes),
-            "images": len(train),
-            "planted": args.share,
-            "looked_at": LOOKED_AT,
-            "environment": environment(pick_device(args.device)),
-            "mean": {key: round(float(np.mean([run[key] for run in runs])), 2) for key in keys},
-            "runs": runs,
-        },
+    result.write(
+        backbone=laboratory.vit.identity,
+        settings=laboratory.classifier.method_settings(),
+        classes=len(data.classes),
+        images=len(train),
+        planted=args.share,
+        looked_at=LOOKED_AT,
+        environment=environment(pick_device(args.device)),
+        mean={key: round(float(np.mean([run[key] for run in runs])), 2) for key in keys},
+        runs=runs,
     )
     return 0
 

@@ -9,21 +9,17 @@ stays as it is. A test checks that the page is up to date.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+from page_blocks import renewed, table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "few_images.md"
 RESULTS = ROOT / "results" / "few_images"
 
 RIVALS = ("nearest mean", "LDA", "logistic regression")
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def spread(values: list[float]) -> str:
@@ -72,12 +68,7 @@ def block(name: str) -> str:
 
 def render(page: str) -> str:
     """The page with every block made anew."""
-    return re.sub(
-        r"(<!-- (\w+) -->\n).*?(<!-- end -->)",
-        lambda found: f"{found[1]}\n{block(found[2])}\n{found[3]}",
-        page,
-        flags=re.DOTALL,
-    )
+    return renewed(page, r"\w+", block)
 
 
 if __name__ == "__main__":

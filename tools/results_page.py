@@ -38,6 +38,7 @@ from cprompt.research.tables import (
     row_config,
     run_folder,
     select_benchmarks,
+    select_rows,
 )
 from cprompt.research.tuning import Outcome, anywhere, choose, load_grid, outcomes
 from cprompt.research.tuning import command as run_command
@@ -68,6 +69,8 @@ class Shown(NamedTuple):
     """Epochs per task, where the runs had fewer than the benchmark's."""
     normalization: str | None = None
     """How inputs are normalised, where not as the table says."""
+    labels: tuple[str, ...] = ()
+    """Labels of the rows, where not all are shown."""
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -96,16 +99,20 @@ ANALYSES = [
         "smoothing",
     )
 ]
+AT_FULL_BUDGET = [Shown(table, ("cars10",), ONE) for table in ("ablation", "aux")]
+"""With the paper's epochs. Findings are judged by these as soon as both rows were run."""
 BESIDE = [
     *(Shown("normalization", (benchmark,), ONE) for benchmark in TITLES),
     *(Shown("official", (benchmark,), ONE) for benchmark in TITLES),
     Shown("others", ("cars10",), ONE),
 ]
-
-
+ESN_STUDY = [Shown("esn_study", ("cars10",), ONE)]
 PROTOCOL = [Shown("protocol", (benchmark,), PAPER_SEEDS) for benchmark in TITLES]
 SEVERAL_ORDERS = ("cprompt", "slca", "ranpac", "strata")
 """Methods that the main tables are to have in all class orders; the others in one."""
+
+
+TWENTY_TASKS = Shown("protocol", ("cars20",), ONE, labels=("CPrompt", "CODA-Prompt", "Strata"))
 
 
 def paper_normalization(benchmark: str) -> Shown:
@@ -222,8 +229,15 @@ def find_finished(config: RunConfig) -> Record | None:
     return record if record is not None and record.finished else None
 
 
+def numbers_of(shown: Shown) -> list[int]:
+    """The numbers of its rows in their table, from 1; none if all are shown."""
+    rows = enumerate(load_table(shown.table).rows, start=1)
+    return [number for number, row in rows if row.label in shown.labels]
+
+
 def spec_of(shown: Shown) -> TableSpec:
-    return select_benchmarks(load_table(shown.table), shown.benchmarks)
+    spec = select_benchmarks(load_table(shown.table), shown.benchmarks)
+    return select_rows(spec, numbers_of(shown))
 
 
 def run_of(
@@ -239,6 +253,7 @@ def command(shown: Shown) -> str:
     words = [f"cprompt table {shown.table}"]
     if load_table(shown.table).benchmarks != shown.benchmarks:
         words += [f"--benchmark {b}" for b in shown.benchmarks]
+    words += [f"--only {number}" for number in numbers_of(shown)]
     if shown.seeds != PAPER_SEEDS:
         words.append(f"--seeds {','.join(map(str, shown.seeds))}")
     return " ".join(words)
@@ -278,7 +293,9 @@ def printed(row: TableRow, benchmark: str, spec: TableSpec, metric: str) -> floa
 
 
 def shown_of(finding: Finding) -> Shown:
-    return next(s for s in all_shown() if s.table == finding.table)
+    """The table that it is judged by: the first with both rows, those of full budget before."""
+    each = [shown for shown in all_shown() if shown.table == finding.table]
+    return next((shown for shown in each if differences_in(shown, finding)), each[-1])
 
 
 def both_rows(finding: Finding) -> tuple[TableRow, TableRow]:
@@ -295,7 +312,10 @@ def claimed(finding: Finding) -> float:
 
 def differences(finding: Finding) -> list[float]:
     """How far apart ours are, in each class order that both were run in."""
-    shown = shown_of(finding)
+    return differences_in(shown_of(finding), finding)
+
+
+def differences_in(shown: Shown, finding: Finding) -> list[float]:
     found = []
     for seed in PAPER_SEEDS:
         each = [
@@ -344,17 +364,18 @@ def verdict(found: Sequence[float], spread_of_one: float | None) -> str:
 
 def findings() -> str:
     lines = [
-        "| the paper finds | in the paper | here | class orders | |",
-        "| --- | ---: | ---: | ---: | --- |",
+        "| the paper finds | in the paper | here | epochs per task | class orders | |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
     verdicts = []
     for finding in FINDINGS:
-        found = differences(finding)
-        noise = spread(shown_of(finding).benchmarks[0], finding.metric)
+        found, shown = differences(finding), shown_of(finding)
+        noise = spread(shown.benchmarks[0], finding.metric)
         verdicts.append(verdict(found, noise))
         here = f"{sum(found) / len(found):+.2f}" if found else DASH
         lines.append(
-            f"| {finding.says} | {claimed(finding):+.2f} | {here} | {len(found) or DASH} "
+            f"| {finding.says} | {claimed(finding):+.2f} | {here} "
+            f"| {epochs_of(finding, shown) if found else DASH} | {len(found) or DASH} "
             f"| {verdicts[-1]} |"
         )
     noises = {
@@ -373,13 +394,29 @@ def findings() -> str:
     return counted + "\n\n" + "\n".join(lines) + "\n"
 
 
+def epochs_of(finding: Finding, shown: Shown) -> str:
+    """Epochs per task of both rows; of each if they differ."""
+    each = [
+        row_config(row, shown.benchmarks[0], ORDER, overrides=shown.settings).training.epochs
+        for row in both_rows(finding)
+    ]
+    return " and ".join(map(str, dict.fromkeys(each)))
+
+
 def all_shown() -> list[Shown]:
-    return [*MAIN, *ANALYSES, *BESIDE, *PROTOCOL]
+    return [*MAIN, *AT_FULL_BUDGET, *ANALYSES, *BESIDE, *ESN_STUDY, *PROTOCOL]
+
+
+def all_wanted() -> list[Shown]:
+    """All tables, those on the page of the protocol and in twenty tasks included."""
+    return [*all_shown(), TWENTY_TASKS, *(paper_normalization(b) for b in TITLES)]
 
 
 class Wanted(NamedTuple):
-    """A run that a table needs, and its record if it was made."""
+    """A run that a table needs, and its record if it was made; `number` is the row's, from 1."""
 
+    shown: Shown
+    number: int
     benchmark: str
     label: str
     seed: int
@@ -392,6 +429,8 @@ def wanted_runs(which: Sequence[Shown]) -> Iterator[Wanted]:
     met = set()
     for shown in which:
         several = SEVERAL_ORDERS if shown.table == "protocol" else ("cprompt",)
+        changed = "".join(f", {name} {value}" for name, value in shown.changed.items())
+        every_row = load_table(shown.table).rows
         for row in spec_of(shown).rows:
             for benchmark in shown.benchmarks:
                 for seed in shown.seeds if row.method in several or shown.seeds == ONE else ONE:
@@ -399,9 +438,16 @@ def wanted_runs(which: Sequence[Shown]) -> Iterator[Wanted]:
                     folder = run_folder(config, Path())
                     if folder not in met:
                         met.add(folder)
-                        title = f"{shown.table}: {row.method} {row.label}"
-                        label = row.label if shown in MAIN else title
-                        yield Wanted(benchmark, label, seed, config, find_finished(config))
+                        title = f"{shown.table}{changed}: {row.method} {row.label}"
+                        yield Wanted(
+                            shown,
+                            every_row.index(row) + 1,
+                            benchmark,
+                            row.label if shown in MAIN else title,
+                            seed,
+                            config,
+                            find_finished(config),
+                        )
 
 
 def seconds_of(record: Record) -> float:
@@ -415,8 +461,12 @@ def like_runs(benchmark: str) -> tuple[Record, ...]:
 
 
 def estimated_seconds(config: RunConfig) -> float | None:
-    """From runs of the same method on the benchmark, else of any, by their time per epoch."""
-    every = like_runs(config.benchmark)
+    """From runs of the same method on the benchmark, else of any, by their time per epoch.
+
+    A benchmark without runs is taken for the one whose choice of settings it uses.
+    """
+    like = load_grid().like.get(config.benchmark, config.benchmark)
+    every = like_runs(config.benchmark) or like_runs(like)
     alike = [r for r in every if r.config["method"]["name"] == config.method] or every
     epochs = max(config.training.epochs, 1)
     each = [
@@ -427,7 +477,7 @@ def estimated_seconds(config: RunConfig) -> float | None:
 
 
 def missing() -> str:
-    absent = [wanted for wanted in wanted_runs(all_shown()) if wanted.record is None]
+    absent = [wanted for wanted in wanted_runs(all_wanted()) if wanted.record is None]
     if not absent:
         return "Every run that a table above needs was made.\n"
     lines = ["| benchmark | row | order | minutes | command |", "| --- | --- | ---: | ---: | --- |"]
@@ -519,17 +569,20 @@ def cost() -> str:
     parts = []
     for benchmark, title in TITLES.items():
         lines = [
-            "| | Last-acc | Avg-acc | FF | stored, MB | training, s | passes per prediction "
-            "| runs |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+            "| | Task 1 | Last-acc | Avg-acc | FF | stored, MB | training, s "
+            "| passes per prediction | runs |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         ]
         found = rows_run(benchmark)
         for label, runs in found.items():
             if not runs:
-                lines.append(f"| {label} | {' | '.join([DASH] * 6)} | 0 |")
+                lines.append(f"| {label} | {' | '.join([DASH] * 7)} | 0 |")
                 continue
             known = numbers.summary_cells(runs)
-            cells = [ours(known[m]) if m in known else DASH for m in METRICS]
+            if runs[0].stream.n_tasks == 1:  # its first task is all classes
+                del known["first_task_accuracy"]
+            columns = ("first_task_accuracy", *METRICS)
+            cells = [ours(known[m]) if m in known else DASH for m in columns]
             method = runs[0].config["method"]
             seconds = statistics.fmean(run.seconds.get("training", 0.0) for run in runs)
             cells += [
@@ -547,7 +600,8 @@ def cost() -> str:
             )
         parts.append(f"**{title}**\n\n{picture}" + "\n".join(lines) + "\n")
     return "\n".join(parts) + (
-        "\nStored: what is kept beside the frozen backbone after the last task, in float32. "
+        "\nTask 1: accuracy on the first task right after it. "
+        "Stored: what is kept beside the frozen backbone after the last task, in float32. "
         "Training: wall-clock seconds of the whole stream, several runs at a time on the device. "
         "[The protocol](protocol.md) has the settings. "
         + " ".join(load_table("protocol").notes[1:])
@@ -726,15 +780,21 @@ def readme_table() -> str:
         + "\n\nFrom the records in [results/vit_ti](results/vit_ti); ± is over three class "
         "orders, a number without it is one run"
         + (", a dash is a run not made" if any(DASH in row for row in rows) else "")
-        + ". CODA-Prompt, SLCA and HiDe-Prompt have their own training settings, the other methods "
-        "of the paper its own; closed forms use the normalisation of the backbone. [What agrees "
-        "with the paper, and what does not](docs/results.md), and [a table where every method is "
-        "at its best](docs/protocol.md), in the making.\n\n"
+        + ". CODA-Prompt, SLCA and HiDe-Prompt are trained as in their own code, the others as in "
+        "the paper; closed forms use the normalisation of the backbone. More: [what agrees with "
+        "the paper, and what does not](docs/results.md), and [every method at its "
+        "best](docs/protocol.md), which is not complete yet.\n\n"
     )
 
 
 def tables(which: Sequence[Shown]) -> str:
     return "\n".join(show(shown) for shown in which)
+
+
+def tables_once_run(which: Sequence[Shown]) -> str:
+    """The tables of which at least one run was made."""
+    ran = [s for s in which if any(wanted.record is not None for wanted in wanted_runs([s]))]
+    return tables(ran) or "None of these runs was made yet; their commands are listed below.\n"
 
 
 def full_commands() -> str:
@@ -745,7 +805,8 @@ def full_commands() -> str:
         data = " ".join(f"--data {datasets[b]}" for b in shown.benchmarks)
         three = shown._replace(seeds=PAPER_SEEDS)
         lines.append(f"{command(three)} {data} --training.precision bf16")
-    return "<!-- test: dry-run -->\n```sh\n" + "\n".join(lines) + "\n```\n"
+    once = dict.fromkeys(lines)  # a table may be shown with fewer epochs as well
+    return "<!-- test: dry-run -->\n```sh\n" + "\n".join(once) + "\n```\n"
 
 
 def learning() -> str:
@@ -981,6 +1042,9 @@ PARTS = {
     "findings": findings,
     "main": lambda: tables(MAIN),
     "analyses": lambda: tables(ANALYSES),
+    "full_budget": lambda: tables_once_run(AT_FULL_BUDGET),
+    "twenty_tasks": lambda: tables_once_run([TWENTY_TASKS]),
+    "esn_study": lambda: tables_once_run(ESN_STUDY),
     "beside": lambda: tables(BESIDE),
     "missing": missing,
     "chosen": chosen,

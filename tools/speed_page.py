@@ -9,10 +9,11 @@ stays as it is. A test checks that the page is up to date.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from page_blocks import renewed, table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "speed.md"
@@ -20,11 +21,6 @@ RESULTS = ROOT / "results"
 
 Result = Mapping[str, Any]
 PARTS = ("preparation", "training", "evaluation")
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def hardware_text(result: Result) -> str:
@@ -236,12 +232,7 @@ def block(name: str) -> str:
 
 def render(page: str) -> str:
     """The page with every block up to date."""
-    return re.sub(
-        r"(<!-- (\S+/\S+) -->\n).*?(<!-- end -->)",
-        lambda found: f"{found[1]}\n{block(found[2])}\n{found[3]}",
-        page,
-        flags=re.DOTALL,
-    )
+    return renewed(page, r"\S+/\S+", block)
 
 
 if __name__ == "__main__":

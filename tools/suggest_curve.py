@@ -16,7 +16,6 @@ results/suggest/NAME.json.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,11 +25,11 @@ import numpy as np
 import torch
 from cached_features import Features, Laboratory
 from numpy.typing import NDArray
+from photo_experiment import Result, options_of
 
 from cprompt.classifier.suggestions import choose, doubts
 from cprompt.data.datasets import folder
 from cprompt.device import pick_device
-from cprompt.files import check_writable, write_json
 from cprompt.methods.strata import Strata
 from cprompt.research.record import environment
 
@@ -117,22 +116,13 @@ def equal_random(curves: dict[str, list[float]], counts: Sequence[int], at: int)
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--data", type=Path, required=True)
-    options.add_argument("--backbone", default="auto")
-    options.add_argument("--weights", help="a file with the backbone's weights")
+    options = options_of(__doc__, "results/suggest")
     options.add_argument("--features", type=Path, required=True, help="where features are kept")
     options.add_argument("--counts", type=int, nargs="+", default=[2, 4, 6, 8, 10, 14, 20])
     options.add_argument("--train", type=int, help="most photos per class to choose from")
     options.add_argument("--test", type=int, default=20, help="most test photos per class")
-    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options.add_argument("--device", default="cpu")
-    options.add_argument("--name", help="name of the result; by default that of the data")
-    options.add_argument("--out", type=Path, default=Path("results/suggest"))
     args = options.parse_args()
-    name = args.name or args.data.resolve().name
-    out = args.out / f"{name}.json"
-    check_writable(out)
+    result = Result(args)
 
     laboratory = Laboratory(args.backbone, args.weights, args.device)
     data = folder.load(args.data)
@@ -151,22 +141,18 @@ def main() -> int:
         str(at): None if (n := equal_random(means, args.counts, at)) is None else round(n, 1)
         for at in args.counts
     }
-    write_json(
-        out,
-        {
-            "name": name,
-            "backbone": laboratory.vit.identity,
-            "settings": laboratory.classifier.method_settings(),
-            "classes": len(data.classes),
-            "images": {"train": len(train), "test": len(test)},
-            "photos_per_class": args.counts,
-            "seeds": args.seeds,
-            "environment": environment(pick_device(args.device)),
-            "accuracy": means,
-            "std": spread,
-            "random_photos_for_the_same": equal,
-            "runs": runs,
-        },
+    result.write(
+        backbone=laboratory.vit.identity,
+        settings=laboratory.classifier.method_settings(),
+        classes=len(data.classes),
+        images={"train": len(train), "test": len(test)},
+        photos_per_class=args.counts,
+        seeds=args.seeds,
+        environment=environment(pick_device(args.device)),
+        accuracy=means,
+        std=spread,
+        random_photos_for_the_same=equal,
+        runs=runs,
     )
     return 0
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from photo_experiment import Result, options_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -33,7 +34,6 @@ from cprompt.classifier.learning import with_threshold
 from cprompt.classifier.photos import decode_in_parts
 from cprompt.data.datasets.folder import read_parts
 from cprompt.device import pick_device
-from cprompt.files import check_writable, write_json
 from cprompt.methods.strata import Strata
 from cprompt.research.record import environment
 
@@ -157,44 +157,31 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--data", type=Path, required=True)
-    options.add_argument("--backbone", default="auto")
-    options.add_argument("--weights", help="a file with the backbone's weights")
+    options = options_of(__doc__, "results/unknown")
     options.add_argument("--classes", type=int, default=20)
     options.add_argument("--photos", type=int, default=40, help="learnt per class, at most")
     options.add_argument("--strangers", type=int, default=500, help="photos of other classes")
-    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options.add_argument("--device", default="cpu")
     options.add_argument("--keep", type=Path, help="where models and features stay")
-    options.add_argument("--name", help="name of the result; by default that of the data")
-    options.add_argument("--out", type=Path, default=Path("results/unknown"))
     args = options.parse_args()
-    name = args.name or args.data.resolve().name
-    out = args.out / f"{name}.json"
-    check_writable(out)
+    result = Result(args)
 
     learnt, tested = read_parts(args.data / "train", args.data / "test")
     runs = []
     with TemporaryDirectory() as scratch:
         for seed in args.seeds:
-            folder = (args.keep or Path(scratch)) / f"{name}-{args.photos}-{seed}"
+            folder = (args.keep or Path(scratch)) / f"{result.name}-{args.photos}-{seed}"
             folder.mkdir(parents=True, exist_ok=True)
             classifier, found = run(learnt, tested, args, seed, folder)
             runs.append({"seed": seed, **found})
             print(runs[-1], flush=True)
-    write_json(
-        out,
-        {
-            "name": name,
-            "backbone": classifier._load().identity,
-            "settings": classifier.method_settings(),
-            "classes": args.classes,
-            "photos_per_class": args.photos,
-            "environment": environment(pick_device(args.device)),
-            "mean": summary(runs),
-            "runs": runs,
-        },
+    result.write(
+        backbone=classifier._load().identity,
+        settings=classifier.method_settings(),
+        classes=args.classes,
+        photos_per_class=args.photos,
+        environment=environment(pick_device(args.device)),
+        mean=summary(runs),
+        runs=runs,
     )
     return 0
 

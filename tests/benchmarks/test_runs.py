@@ -234,6 +234,12 @@ def test_all_of_them_run_with_the_shared_options_past_a_fault(
     assert f"Hardware: {common.hardware(torch.device('cpu'))}" in capsys.readouterr().out
 
 
+def test_many_classes_are_learnt_by_the_default_method(results: Path) -> None:
+    points = many_classes.measure("cpu", batches=2)
+    assert [(p["batches"], p["classes"]) for p in points] == [(1, 20), (2, 40)]
+    assert points[0]["bytes"] < points[1]["bytes"]
+
+
 @pytest.mark.parametrize(
     "benchmark", [train_step, predict, memory, epoch, evaluate, many_classes, cluster]
 )

@@ -11,7 +11,13 @@ import torch
 from PIL import Image
 
 from cprompt.classifier.photo_sources import as_photos
-from cprompt.classifier.photos import decode, decode_in_parts, load_photo, shrunk
+from cprompt.classifier.photos import (
+    PhotosOneByOne,
+    decode,
+    decode_in_parts,
+    load_photo,
+    shrunk,
+)
 from cprompt.errors import DataError
 from tests.classifier.common import gradient, saved
 
@@ -203,3 +209,19 @@ def test_the_bytes_of_a_file_are_read_as_the_file_is(tmp_path: Path) -> None:
         load_photo(content[:-30], "item 0")
     with pytest.raises(DataError, match="item 0: is empty"):
         load_photo(b"", "item 0")
+
+
+def test_photos_of_a_dataset_are_loaded_only_when_asked_for() -> None:
+    asked = []
+
+    class Numbered(PhotosOneByOne):
+        def photo(self, index: int) -> str:
+            asked.append(index)
+            return f"{index}.png"
+
+    photos = Numbered(range(5))
+    assert len(photos) == 5
+    assert asked == []
+    assert photos[3] == "3.png"
+    assert photos[4:0:-2] == ["4.png", "2.png"]
+    assert asked == [3, 4, 2]

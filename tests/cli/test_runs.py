@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cprompt.cli.runs import LiveTable, run_all
+from cprompt.cli.runs import LiveTable, backbone_settings, run_all
 from cprompt.cluster.runs import Standing
 from cprompt.cluster.tasks import Work
 from cprompt.research.config import RunConfig, resolve
@@ -64,3 +64,15 @@ def test_the_table_shows_runs_at_work_and_counts_the_others(
     (line,) = [line for line in shown.splitlines() if "10.0.0.7" in line]
     assert line.split() == ["finetune", "shapes,", "seed", "1", "2/3", "10.0.0.7"]
     assert "1 running, 1 waiting" in shown
+
+
+def test_a_file_of_weights_may_name_its_backbone() -> None:
+    file = "somewhere/vit_tiny_patch16_224.augreg_in21k_ft_in1k.safetensors"
+    named = backbone_settings(None, file)
+    assert named == {
+        "backbone.name": "vit_tiny_patch16_224.augreg_in21k_ft_in1k",
+        "backbone.weights": file,
+    }
+    assert backbone_settings("mine", file) == named | {"backbone.name": "mine"}
+    assert backbone_settings("mine", None) == {"backbone.name": "mine"}
+    assert backbone_settings(None, None) == {}

@@ -265,6 +265,17 @@ def test_a_table_can_be_about_one_of_its_benchmarks(asked: dict[Path, RunConfig]
     assert "61.96" not in printed  # and on cars10
 
 
+def test_one_run_of_a_table_can_be_made_by_its_row_benchmark_and_seed(
+    asked: dict[Path, RunConfig],
+) -> None:
+    printed = ok(
+        *("others", "--only", "6", "--seeds", "1993", "--data", "/cars", "--format", "csv")
+    )
+    (config,) = asked.values()
+    assert (config.method, config.settings["ccl"], config.settings["pcl"]) == ("l2p", True, False)
+    assert [line[0] for line in csv.reader(io.StringIO(printed))] == ["row", "+ CCL"]
+
+
 def test_rows_that_differ_only_in_what_they_show_share_a_run(asked: dict[Path, RunConfig]) -> None:
     ok("keys", "--small", "--seeds", "1")
     assert len(asked) == 2
@@ -329,6 +340,8 @@ def test_a_setting_by_its_name_beats_the_short_option(asked: dict[Path, RunConfi
             ["ablation", "--benchmark", "cars11"],
             "table ablation has no benchmark 'cars11'; did you mean 'cars10'?",
         ),
+        (["aux", "--only", "4"], "table aux has no row 4; rows are counted from 1 to 3"),
+        (["aux", "--only", "0"], "table aux has no row 0; rows are counted from 1 to 3"),
         (["aux", "--seeds", "1,x"], "--seeds '1,x' is not whole numbers"),
         (["aux", "--seeds", ""], "--seeds '' is not whole numbers"),
         (["aux", "--small", "--data", "x"], "--small draws its images"),

@@ -6,13 +6,16 @@ import copy
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cprompt.research import tuning
+from cprompt.research.config import RunConfig
 from cprompt.research.record import Record
 from cprompt.research.tables import finder, run_folder
+from tests.cli.common import ok
 from tests.scripts import ROOT, load_tool
 
 
@@ -87,6 +90,46 @@ def test_the_spread_is_pooled_over_findings_in_several_class_orders(
     tool.spread.cache_clear()
 
 
+def test_a_finding_is_judged_at_the_papers_budget_as_soon_as_both_rows_were_run(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = next(f for f in tool.FINDINGS if f.says == "the auxiliary loss is needed")
+    ran = {(30, "CPrompt"): 40.0, (30, "w/o L_aux"): 41.0, (120, "CPrompt"): 45.0}
+
+    def value(row: Any, benchmark: str, metric: str, settings: Any, seed: int) -> float | None:
+        epochs = settings.get("training.epochs", 120)
+        return ran.get((epochs, row.label)) if seed == 1993 else None
+
+    monkeypatch.setattr(tool, "value", value)
+    assert (tool.differences(finding), tool.shown_of(finding).epochs) == ([-1.0], 30)
+    assert tool.epochs_of(finding, tool.shown_of(finding)) == "30"
+    ran[120, "w/o L_aux"] = 42.0
+    assert (tool.differences(finding), tool.shown_of(finding).epochs) == ([3.0], None)
+    assert tool.epochs_of(finding, tool.shown_of(finding)) == "120"
+
+
+def test_every_run_that_is_wanted_is_the_one_that_its_tables_command_makes(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By table, benchmark, row and seed: the study of ESN, twenty tasks and all else."""
+    asked: dict[Path, RunConfig] = {}
+    monkeypatch.setattr("cprompt.cli.table.run_all", lambda configs, **how: asked.update(configs))
+    every = list(tool.wanted_runs(tool.all_wanted()))
+    of_table = {(w.shown.table, w.benchmark) for w in every}
+    assert {("esn_study", "cars10"), ("protocol", "cars20"), ("ablation", "cars10")} <= of_table
+    one_each = {(w.shown.table, w.benchmark, w.shown.normalization): w for w in every}.values()
+    for wanted in one_each:
+        asked.clear()
+        changed = [word for k, v in wanted.shown.changed.items() for word in (f"--{k}", str(v))]
+        ok(
+            *("table", wanted.shown.table, "--benchmark", wanted.benchmark),
+            *("--only", wanted.number, "--seeds", wanted.seed, "--backbone", tool.BACKBONE),
+            *("--weights", tool.WEIGHTS, "--training.precision", "bf16", *changed),
+        )
+        [folder] = asked
+        assert folder == run_folder(wanted.config, Path("runs"))
+
+
 def test_time_is_estimated_from_like_runs_by_their_epochs(tool: ModuleType) -> None:
     row = tool.row_for("l2p", "cars10")
     [record] = [r for r in tool.like_runs("cars10") if r.config["method"]["name"] == "l2p"]
@@ -140,7 +183,7 @@ def test_accuracy_and_cost_are_those_of_the_rows_records(
     text = tool.cost()
     mean, std = (9 + 10) / 36 * 100, np.std([900 / 18, 1000 / 18], ddof=1)
     [line] = [x for x in text.splitlines() if x.startswith("| CPrompt | ") and "| 2 |" in x]
-    assert line.startswith(f"| CPrompt | {mean:.2f}±{std:.2f} | ")
+    assert line.startswith(f"| CPrompt | 80.00±0.00 | {mean:.2f}±{std:.2f} | ")  # 8 of 10 at first
     assert line.endswith("| 10.0 | 200 | 2 | 2 |")  # 4 bytes each; a query pass and a prompted one
     assert "(assets/cost_cars10.png)" in text
     assert "(assets/cost_cifar100.png)" not in text

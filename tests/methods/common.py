@@ -1,4 +1,7 @@
-"""What the tests of single methods share. Each naive reference is its own test file's."""
+"""What the tests of single methods share.
+
+Each naive reference is its own test file's, but for CCL, which is one formula for all methods.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cprompt.methods.base import Batches, Method, create_method
+from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.vit.promptable import Embedded, FrozenViT
 
 M = TypeVar("M", bound=Method)
+Head = tuple[Tensor, Tensor]
+"""Weight (n, D) and bias (n,)."""
 
 
 def midway(
@@ -90,6 +96,37 @@ def apart(queries: Tensor) -> Tensor:
 
 def backward(losses: Mapping[str, Tensor]) -> None:
     sum(losses.values()).backward()  # type: ignore[union-attr]
+
+
+def copied_heads(heads: ConsistentHeads, sizes: Sequence[int]) -> tuple[list[Head], Head | None]:
+    """The head of each task, and the auxiliary one, as leaves with gradients of their own."""
+    weights = heads.weight.all().detach().split(list(sizes))
+    biases = heads.bias.all().detach().split(list(sizes))
+    each = [
+        (w.clone().requires_grad_(), b.clone().requires_grad_())
+        for w, b in zip(weights, biases, strict=True)
+    ]
+    if heads.aux_weight is None or heads.aux_bias is None:
+        return each, None
+    weight, bias = (p.detach().clone().requires_grad_() for p in (heads.aux_weight, heads.aux_bias))
+    return each, (weight, bias)
+
+
+def cross_entropy(logits: Tensor, y: Tensor | int) -> Tensor:
+    return logits.exp().sum().log() - logits[y]
+
+
+def naive_ccl(h: Tensor, heads: Sequence[Head], config: ConsistencyConfig) -> Tensor:
+    """Classifier consistency of one feature (D,), old head by old head; the last one is current."""
+    w, bias = heads[-1]
+    current_max = (w @ h + bias).detach().max()
+    each = []
+    for old_w, old_b in heads[:-1]:
+        old = old_w.detach() @ h + old_b.detach()
+        tau = 1.0 if current_max > old.detach().max() + config.margin else config.tau
+        target = (old.detach() / tau).softmax(0)
+        each.append(-(target * old.log_softmax(0)).sum())
+    return config.alpha / len(each) * torch.stack(each).sum()
 
 
 def assert_losses_and_gradients(

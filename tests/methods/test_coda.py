@@ -14,7 +14,16 @@ from cprompt.methods.base import create_method
 from cprompt.methods.coda import Coda, component_weights, new_rows, non_orthogonality
 from cprompt.research.config import resolve
 from cprompt.vit.promptable import FrozenViT
-from tests.methods.common import assert_losses_and_gradients, backward, batch, midway, step_losses
+from tests.methods.common import (
+    assert_losses_and_gradients,
+    backward,
+    batch,
+    copied_heads,
+    cross_entropy,
+    midway,
+    naive_ccl,
+    step_losses,
+)
 
 SIZES = (3, 2, 1, 4)
 
@@ -37,18 +46,7 @@ class Naive:
             [part.clone().requires_grad_() for part in rows.all().detach().split(split)]
             for rows in (method.components, method.keys, method.attention)
         )
-        weights = method.heads.weight.all().detach().split(self.sizes)
-        biases = method.heads.bias.all().detach().split(self.sizes)
-        self.heads = [
-            (w.clone().requires_grad_(), b.clone().requires_grad_())
-            for w, b in zip(weights, biases, strict=True)
-        ]
-        self.aux = None
-        if method.heads.aux_weight is not None and method.heads.aux_bias is not None:
-            self.aux = tuple(
-                p.detach().clone().requires_grad_()
-                for p in (method.heads.aux_weight, method.heads.aux_bias)
-            )
+        self.heads, self.aux = copied_heads(method.heads, self.sizes)
         self.draw_rng = torch.Generator().manual_seed(seed)
 
     def components(self, tasks: int) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -101,19 +99,12 @@ class Naive:
             h = self.feature(image, t)
             i = int(draws[b]) + 1
             w, bias = self.heads[-1]
-            terms["ce"].append(self.cross_entropy(w @ self.feature(image, i) + bias, y))
+            terms["ce"].append(cross_entropy(w @ self.feature(image, i) + bias, y))
             if config.pcl and config.aux_loss:
                 w_aux, b_aux = self.aux if config.aux_head else self.heads[-1]  # type: ignore
-                terms["aux"].append(self.cross_entropy(w_aux @ h + b_aux, y))
+                terms["aux"].append(cross_entropy(w_aux @ h + b_aux, y))
             if config.ccl and t > 1:
-                current_max = (w @ h + bias).detach().max()
-                each = []
-                for old_w, old_b in self.heads[:-1]:
-                    old = old_w.detach() @ h + old_b.detach()
-                    tau = 1.0 if current_max > old.detach().max() + config.margin else config.tau
-                    g = (old.detach() / tau).softmax(0)
-                    each.append(-(g * old.log_softmax(0)).sum())
-                terms["ccl"].append(config.alpha / (t - 1) * torch.stack(each).sum())
+                terms["ccl"].append(naive_ccl(h, self.heads, config))
         found = {name: torch.stack(values).mean() for name, values in terms.items() if values}
         if config.mu > 0:
             found["ortho"] = config.mu * self.ortho()
@@ -129,10 +120,6 @@ class Naive:
                 ]
                 total = total + torch.stack(gaps).mean()
         return total
-
-    @staticmethod
-    def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-        return logits.exp().sum().log() - logits[y]
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,10 @@ from tests.methods.common import (
     backward,
     batch,
     chosen_tasks,
+    copied_heads,
+    cross_entropy,
     midway,
+    naive_ccl,
     step_losses,
 )
 
@@ -41,20 +44,9 @@ class Naive:
         self.config = config
         rows = method.prompts.all().detach()
         self.prompts = [p.clone().requires_grad_() for p in rows]
-        weights = method.heads.weight.all().detach().split(self.sizes)
-        biases = method.heads.bias.all().detach().split(self.sizes)
-        self.heads = [
-            (w.clone().requires_grad_(), b.clone().requires_grad_())
-            for w, b in zip(weights, biases, strict=True)
-        ]
+        self.heads, self.aux = copied_heads(method.heads, self.sizes)
         if isinstance(method.keys, PromptKeys):
             self.keys = method.keys.rows.all().detach().clone().requires_grad_()
-        self.aux = None
-        if method.heads.aux_weight is not None and method.heads.aux_bias is not None:
-            self.aux = tuple(
-                p.detach().clone().requires_grad_()
-                for p in (method.heads.aux_weight, method.heads.aux_bias)
-            )
         # The draw is the only thing taken from the method: i ~ Uni(1, t) for each image.
         self.draw_rng = torch.Generator().manual_seed(seed)
 
@@ -82,30 +74,19 @@ class Naive:
             m = int(draws[b])
             prompt = self.prompts[-1] if m == t - 1 else frozen_prompts[m]
             w, bias = self.heads[-1]
-            terms["ce"].append(self.cross_entropy(w @ self.feature(image, prompt) + bias, y))
+            terms["ce"].append(cross_entropy(w @ self.feature(image, prompt) + bias, y))
             if config.pcl and config.aux_loss:
                 w_aux, b_aux = self.aux if config.aux_head else self.heads[-1]  # type: ignore
-                terms["aux"].append(self.cross_entropy(w_aux @ h + b_aux, y))
+                terms["aux"].append(cross_entropy(w_aux @ h + b_aux, y))
 
             if config.ccl and t > 1:
-                current_max = (w @ h + bias).detach().max()
-                each = []
-                for old_w, old_b in self.heads[:-1]:
-                    old = old_w.detach() @ h + old_b.detach()
-                    tau = 1.0 if current_max > old.detach().max() + config.margin else config.tau
-                    g = (old.detach() / tau).softmax(0)
-                    each.append(-(g * old.log_softmax(0)).sum())
-                terms["ccl"].append(config.alpha / (t - 1) * torch.stack(each).sum())
+                terms["ccl"].append(naive_ccl(h, self.heads, config))
 
             q = self.feature(image, None)
             cosines = torch.stack([F.cosine_similarity(q, k, dim=0) for k in self.keys])
             target = targets[b] if config.keys == "class" else torch.tensor(t - 1)
-            terms["mk"].append(self.cross_entropy(cosines, target))
+            terms["mk"].append(cross_entropy(cosines, target))
         return {name: torch.stack(values).mean() for name, values in terms.items() if values}
-
-    @staticmethod
-    def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-        return logits.exp().sum().log() - logits[y]
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

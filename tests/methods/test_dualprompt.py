@@ -22,7 +22,10 @@ from tests.methods.common import (
     backward,
     batch_in_turn,
     chosen_tasks,
+    copied_heads,
+    cross_entropy,
     midway,
+    naive_ccl,
     random_images,
     step_losses,
 )
@@ -82,19 +85,8 @@ class Naive:
         self.e_layers = self.config.e_layers or (2,)  # the middle one of six blocks
         self.g = method.g_prompt.detach().clone().requires_grad_()
         self.e = [p.clone().requires_grad_() for p in method.e_prompts.all().detach()]
-        weights = method.heads.weight.all().detach().split(self.sizes)
-        biases = method.heads.bias.all().detach().split(self.sizes)
-        self.heads = [
-            (w.clone().requires_grad_(), b.clone().requires_grad_())
-            for w, b in zip(weights, biases, strict=True)
-        ]
+        self.heads, self.aux = copied_heads(method.heads, self.sizes)
         self.keys = method.keys.rows.all().detach().clone().requires_grad_()
-        self.aux = None
-        if method.heads.aux_weight is not None and method.heads.aux_bias is not None:
-            self.aux = tuple(
-                p.detach().clone().requires_grad_()
-                for p in (method.heads.aux_weight, method.heads.aux_bias)
-            )
         self.rng = torch.Generator().manual_seed(seed)
 
     def cls(self, image: Tensor, tap: str, g: Tensor | None = None, e: Tensor | None = None) -> Any:
@@ -149,23 +141,13 @@ class Naive:
             if self.aux is not None:
                 terms["aux"].append(cross_entropy(self.aux[0] @ h + self.aux[1], y))
             if config.ccl and t > 1:
-                current_max = (w @ h + bias).detach().max()
-                each = []
-                for old_w, old_b in self.heads[:-1]:
-                    old = old_w.detach() @ h + old_b.detach()
-                    tau = 1.0 if current_max > old.detach().max() + config.margin else config.tau
-                    each.append(-((old.detach() / tau).softmax(0) * old.log_softmax(0)).sum())
-                terms["ccl"].append(config.alpha / (t - 1) * torch.stack(each).sum())
+                terms["ccl"].append(naive_ccl(h, self.heads, config))
             cosines = self.cosines(image)
             if config.keys == "task":
                 terms["pull"].append(config.pull * (1 - cosines[t - 1]))
             else:
                 terms["mk"].append(config.pull * cross_entropy(cosines, int(targets[b])))
         return {name: torch.stack(values).mean() for name, values in terms.items() if values}
-
-
-def cross_entropy(logits: Tensor, y: int) -> Tensor:
-    return logits.exp().sum().log() - logits[y]
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

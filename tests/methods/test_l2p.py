@@ -18,7 +18,10 @@ from tests.methods.common import (
     assert_losses_and_gradients,
     backward,
     batch_in_turn,
+    copied_heads,
+    cross_entropy,
     midway,
+    naive_ccl,
     random_images,
     step_losses,
 )
@@ -55,18 +58,7 @@ class Naive:
         self.layers = self.config.layers or (0, 2)  # the first and the middle of six blocks
         self.pool = method.pool.detach().clone().requires_grad_()
         self.keys = method.keys.detach().clone().requires_grad_()
-        weights = method.heads.weight.all().detach().split(self.sizes)
-        biases = method.heads.bias.all().detach().split(self.sizes)
-        self.heads = [
-            (w.clone().requires_grad_(), b.clone().requires_grad_())
-            for w, b in zip(weights, biases, strict=True)
-        ]
-        self.aux = None
-        if method.heads.aux_weight is not None and method.heads.aux_bias is not None:
-            self.aux = tuple(
-                p.detach().clone().requires_grad_()
-                for p in (method.heads.aux_weight, method.heads.aux_bias)
-            )
+        self.heads, self.aux = copied_heads(method.heads, self.sizes)
         self.rng = torch.Generator().manual_seed(seed)
 
     def tokens(self, image: Tensor, prompts: list[Tensor]) -> tuple[Tensor, int]:
@@ -125,20 +117,10 @@ class Naive:
             if self.aux is not None:
                 terms["aux"].append(cross_entropy(self.aux[0] @ h + self.aux[1], y))
             if config.ccl and t > 1:
-                current_max = (w @ h + bias).detach().max()
-                each = []
-                for old_w, old_b in self.heads[:-1]:
-                    old = old_w.detach() @ h + old_b.detach()
-                    tau = 1.0 if current_max > old.detach().max() + config.margin else config.tau
-                    each.append(-((old.detach() / tau).softmax(0) * old.log_softmax(0)).sum())
-                terms["ccl"].append(config.alpha / (t - 1) * torch.stack(each).sum())
+                terms["ccl"].append(naive_ccl(h, self.heads, config))
             cosines = self.cosines(image)
             terms["pull"].append(config.pull * sum(1 - cosines[i] for i in chosen[b]))
         return {name: torch.stack(values).mean() for name, values in terms.items() if values}
-
-
-def cross_entropy(logits: Tensor, y: int) -> Tensor:
-    return logits.exp().sum().log() - logits[y]
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

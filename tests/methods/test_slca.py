@@ -20,7 +20,6 @@ from cprompt.research.config import resolve
 from cprompt.research.experiment import CHECKPOINT, run
 from cprompt.research.record import Record
 from cprompt.seeds import generator
-from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
     TaskImages,
@@ -210,42 +209,6 @@ def test_a_task_of_one_class_with_one_image_is_learnt(backbone: FrozenViT) -> No
         logits = method(TaskImages(method).images)
     assert logits.shape == (1, sum(SIZES[:3]))
     assert torch.isfinite(logits).all()
-
-
-def test_the_backbone_learns_slowly_and_is_a_copy() -> None:
-    backbone = load_backbone("test_vit", "random:0", 48)
-    method = opened(backbone, 1, backbone_lr_scale=0.25)
-    slow, fast = method.parameter_groups()
-    assert slow["lr_scale"] == 0.25
-    assert "lr_scale" not in fast
-    every = {id(p) for p in method.parameters() if p.requires_grad}
-    assert [id(p) for p in slow["params"]] == [id(p) for p in method.tuned.parameters()]
-    assert {id(p) for g in (slow, fast) for p in g["params"]} == every
-    assert not every & {id(p) for p in backbone.parameters()}
-    assert method.tuned.vit.state_dict().keys() == backbone.vit.state_dict().keys()
-
-
-def test_a_new_method_starts_from_the_frozen_backbone(backbone: FrozenViT) -> None:
-    method = create_method("slca", backbone)
-    assert isinstance(method, SLCA)
-    images = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        feature = method.feature(method.embed(images))
-        torch.testing.assert_close(feature, backbone(images, tap="post_norm"), rtol=1e-6, atol=1e-6)
-    frozen = backbone.vit.state_dict()
-    assert all(torch.equal(t, frozen[n]) for n, t in method.tuned.vit.state_dict().items())
-
-
-def test_the_copy_computes_in_the_backbones_precision_but_stays_fp32() -> None:
-    backbone = load_backbone("test_vit", "random:0", 48)
-    method = opened(backbone, 1)
-    images = TaskImages(method).images
-    with torch.no_grad():
-        exact = method.feature(method.embed(images))
-        rough = method.feature(method.embed(images, "bf16"))
-    assert rough.dtype == torch.float32
-    assert 0 < (rough - exact).norm() / exact.norm() < 0.05
-    assert all(p.dtype == torch.float32 for p in method.parameters())
 
 
 def test_a_run_in_bf16_is_near_the_one_in_fp32_but_not_the_same(

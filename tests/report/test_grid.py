@@ -51,6 +51,12 @@ def test_a_grid_in_csv_is_unrounded_with_spreads_apart() -> None:
     ]
 
 
+def test_a_grid_is_written_in_the_format_asked_for() -> None:
+    assert GRID.to_text("markdown") == GRID.to_markdown()
+    assert GRID.to_text("latex") == GRID.to_latex()
+    assert GRID.to_text("csv") == GRID.to_csv()
+
+
 def test_a_grid_without_rows_is_its_head() -> None:
     empty = Grid("t", ("", "x"), ())
     assert list(csv.reader(io.StringIO(empty.to_csv()))) == [["", "x"]]

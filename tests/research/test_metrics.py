@@ -144,6 +144,7 @@ def test_the_summary_holds_every_single_number_by_its_name() -> None:
             "forgetting_stepwise": 12.5,
             "backward_transfer": -15.0,
             "learning_accuracy": 260 / 3,
+            "first_task_accuracy": 90.0,
         }
     )
 
@@ -185,6 +186,7 @@ def naive(correct: list[list[int]], count: list[int]) -> dict[str, float]:
         "forgetting_stepwise": step / (t - 1),
         "backward_transfer": transfer / (t - 1),
         "learning_accuracy": sum((a(j, j) for j in range(1, t + 1)), Fraction(0)) / t,
+        "first_task_accuracy": a(1, 1),
     }
     return {name: float(value) for name, value in exact.items()}
 

@@ -17,7 +17,6 @@ from tests.scripts import load_tool
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    load_tool("unknown_promise")
     return load_tool("beside_scikit_learn")
 
 

@@ -12,7 +12,6 @@ from tests.scripts import load_tool
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    load_tool("cached_features")
     return load_tool("suggest_curve")
 
 

@@ -7,9 +7,9 @@ read the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
-from cprompt.classifier.photos import PhotoLike
+from cprompt.classifier.photos import PhotoLike, PhotosOneByOne
 from cprompt.errors import DataError, some
 
 _LABEL = "label"
@@ -50,23 +50,15 @@ def hub_labels(dataset: Any) -> list[Any]:
     return [names[int(value)] for value in values]
 
 
-class _Column(Sequence[PhotoLike]):
-    """The images of one column, read item by item."""
+class _Column(PhotosOneByOne):
+    """The images of one column."""
 
     def __init__(self, dataset: Any, column: str) -> None:
-        self._dataset = dataset
+        super().__init__(dataset)
         self._column = column
 
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    @overload
-    def __getitem__(self, index: int) -> PhotoLike: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[PhotoLike]: ...
-    def __getitem__(self, index: int | slice) -> PhotoLike | Sequence[PhotoLike]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def photo(self, index: int) -> PhotoLike:
+        """The image in row `index`."""
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         image = self._dataset[int(index)][self._column]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from PIL import Image
 
 from cprompt.classifier.hub_datasets import hub_labels, hub_photos, is_hub_dataset
 from cprompt.classifier.photo_places import IMAGE_COLUMNS, photos_at
-from cprompt.classifier.photos import PhotoLike, short
+from cprompt.classifier.photos import PhotoLike, PhotosOneByOne, short
 from cprompt.errors import DataError
 
 UNKNOWN = "unknown"
@@ -164,22 +164,11 @@ def _from_dataset(dataset: Any) -> LabelledPhotos:
     return LabelledPhotos(photos, [name(i) for i in range(len(photos))])
 
 
-class _DatasetPhotos(Sequence[PhotoLike]):
-    """The photos of a torch Dataset of (photo, label) pairs, loaded item by item."""
+class _DatasetPhotos(PhotosOneByOne):
+    """The photos of a torch Dataset of (photo, label) pairs."""
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    @overload
-    def __getitem__(self, index: int) -> PhotoLike: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[PhotoLike]: ...
-    def __getitem__(self, index: int | slice) -> PhotoLike | Sequence[PhotoLike]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def photo(self, index: int) -> PhotoLike:
+        """The photo of item `index`."""
         photo: PhotoLike = self.pair(index)[0]
         return photo
 

@@ -10,7 +10,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -52,6 +52,29 @@ Arrays and tensors hold whole numbers 0..255 or floats 0..1.
 
 
 # --- many photos --------------------------------------------------------------------------------
+
+
+class PhotosOneByOne(Sequence[PhotoLike]):
+    """The photos of a dataset, each loaded when it is asked for; `photo` says how."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @overload
+    def __getitem__(self, index: int) -> PhotoLike: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PhotoLike]: ...
+    def __getitem__(self, index: int | slice) -> PhotoLike | Sequence[PhotoLike]:
+        if isinstance(index, slice):
+            return [self.photo(i) for i in range(*index.indices(len(self)))]
+        return self.photo(index)
+
+    def photo(self, index: int) -> PhotoLike:
+        """Load one photo."""
+        raise NotImplementedError
 
 
 def decode(

@@ -36,13 +36,14 @@ DEVICE = typer.Option("auto", callback=tell_of_unused_gpu, help="auto, cpu, cuda
 MOVED_WEIGHTS = typer.Option(
     None, help="The backbone's weights, if the file that the model was learnt on has moved."
 )
+BACKBONE = typer.Option(None, help="Another backbone than the paper's.")
+WEIGHTS = typer.Option(None, help="Local file with the backbone's weights.")
+RUNS = typer.Option(Path("runs"), help="Folder that runs are kept in.")
 TRACK = typer.Option(
     ["jsonl"],
     help="Where losses and metrics are written during a run: jsonl (events.jsonl in the run's "
     "folder), tensorboard, wandb, mlflow or none; may be given several times.",
 )
-
-
 ON = typer.Option(
     None,
     metavar="ray|HOST:PORT|ray://HOST:PORT",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cprompt.cli.arguments import DEVICE, MODEL
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS
 from cprompt.cli.output import say
 
 
@@ -16,7 +16,7 @@ def forget(
     photos: Path | None = typer.Option(
         None, help="Folder with all photos of the class: then nothing of it is left."
     ),
-    weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
+    weights: str | None = MOVED_WEIGHTS,
     device: str = DEVICE,
 ) -> None:
     """Drop a class from a model; the other classes stay as they are.

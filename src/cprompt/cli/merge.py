@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from cprompt.cli.arguments import MOVED_WEIGHTS
 from cprompt.cli.output import say
 from cprompt.errors import ModelError
 
@@ -14,7 +15,7 @@ def merge(
     first: Path = typer.Argument(help="A model folder."),
     second: Path = typer.Argument(help="Another one, on the same backbone."),
     out: Path = typer.Option(..., "--out", help="A new folder for the merged model."),
-    weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
+    weights: str | None = MOVED_WEIGHTS,
 ) -> None:
     """Make one model out of two, as if it had learnt the photos of both.
 

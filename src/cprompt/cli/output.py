@@ -1,10 +1,29 @@
-"""Printing lines as they are."""
+"""Printing: lines as they are, tables in the format asked for, and what is live."""
 
 from __future__ import annotations
 
-from rich.console import Console
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console, RenderableType
 
 from cprompt.files import shown_path
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.progress import Progress
+
+D = TypeVar("D", bound="LiveDisplay")
+
+
+class Format(str, Enum):
+    """How a table is printed."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
 
 
 def say(*lines: str, console: Console | None = None) -> None:
@@ -15,3 +34,31 @@ def say(*lines: str, console: Console | None = None) -> None:
     console = console or Console()
     for line in lines:
         console.print(shown_path(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(
+    format: Format, to_rich: Callable[[int], RenderableType], to_text: Callable[[str], str]
+) -> None:
+    """Print a table: `to_rich(width)` for the terminal, `to_text(format)` for all else."""
+    if format is Format.terminal:
+        console = Console()
+        console.print(to_rich(console.width))
+    else:
+        print(to_text(format.value), end="")
+
+
+class LiveDisplay:
+    """A context manager that shows something live; on Ctrl-C a line says what to do next."""
+
+    def __init__(self, live: Progress | Live, if_stopped: str) -> None:
+        self._live = live
+        self._if_stopped = if_stopped
+
+    def __enter__(self: D) -> D:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._live.stop()
+        if kind is KeyboardInterrupt:
+            self._live.console.print(self._if_stopped, highlight=False)

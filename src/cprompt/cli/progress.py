@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -19,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from cprompt.cli.output import LiveDisplay
 from cprompt.files import shown_path
 from cprompt.training.observers import Observer
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class ProgressBars(Observer):
+class ProgressBars(LiveDisplay, Observer):
     """An observer that draws one bar at a time: decoding, training with its losses, evaluation."""
 
     def __init__(
@@ -40,7 +40,6 @@ class ProgressBars(Observer):
         """`lines` leaves a line per finished task; `if_stopped` is printed on Ctrl-C."""
         self._n_tasks = 0
         self._lines = lines
-        self._if_stopped = if_stopped
         self._label = f"{label} " if label else ""
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -53,22 +52,9 @@ class ProgressBars(Observer):
             console=console or Console(),
             transient=True,
         )
+        super().__init__(self._progress, if_stopped)
         self._bar: TaskID | None = None
         self._shown = 0.0
-
-    def __enter__(self) -> ProgressBars:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-        if kind is KeyboardInterrupt:
-            self._progress.console.print(self._if_stopped, highlight=False)
 
     def stream_begins(self, n_tasks: int) -> None:
         """Remember how many tasks there are, for "task 2/6"."""
@@ -137,11 +123,10 @@ class ProgressBars(Observer):
         self._bar = self._progress.add_task(description, total=total, completed=done, losses="")
 
 
-class AnswerProgress:
+class AnswerProgress(LiveDisplay):
     """One line for many answers: how many, how fast, how long still, how many unknown."""
 
     def __init__(self, total: int, console: Console) -> None:
-        self._console = console
         self._progress = Progress(
             TextColumn("photos answered"),
             BarColumn(bar_width=24),
@@ -152,24 +137,12 @@ class AnswerProgress:
             console=console,
             transient=True,
         )
+        super().__init__(
+            self._progress, "stopped; the same command answers the parts that are missing"
+        )
         self._bar = self._progress.add_task("", total=total, rate="-", unknown=0)
         self._done = 0
         self._since = time.monotonic()
-
-    def __enter__(self) -> AnswerProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-        if kind is KeyboardInterrupt:
-            line = "stopped; the same command answers the parts that are missing"
-            self._console.print(line, highlight=False)
 
     def advance(self, photos: int, unknown: int) -> None:
         """So many more are answered; `unknown` counts all so far."""

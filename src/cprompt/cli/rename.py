@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cprompt.cli.arguments import MODEL
+from cprompt.cli.arguments import MODEL, MOVED_WEIGHTS
 from cprompt.cli.output import say
 
 
@@ -14,7 +14,7 @@ def rename(
     model: Path = MODEL,
     name: str = typer.Argument(help="Name of the class."),
     new: str = typer.Argument(help="Its new name, which no class has."),
-    weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
+    weights: str | None = MOVED_WEIGHTS,
 ) -> None:
     """Call a class of a model by another name; `cprompt undo` takes it back."""
     from cprompt.classifier import model_folder

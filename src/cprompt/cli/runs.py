@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cprompt.cli.output import LiveDisplay
 from cprompt.errors import ClusterError, ConfigError
 from cprompt.files import check_writable
 from cprompt.research.recipes import benchmark_recipe
@@ -114,6 +115,15 @@ def _run_here(
                 bars.noticed(f"{label}: {error.message}")
 
 
+def backbone_settings(backbone: str | None, weights: str | None) -> dict[str, str]:
+    """The settings that --backbone and --weights stand for; a file may be named after its model."""
+    from cprompt.vit.loading import model_named_by
+
+    named = model_named_by(weights) if weights else None
+    given = {"backbone.name": backbone or named, "backbone.weights": weights}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def data_roots(benchmarks: Sequence[str], data: Sequence[str]) -> dict[str, str]:
     """The folder of each benchmark's images, from FOLDER or DATASET=FOLDER."""
     dataset_of = {b: str(benchmark_recipe(b)["data"]["dataset"]) for b in benchmarks}
@@ -133,7 +143,7 @@ def data_roots(benchmarks: Sequence[str], data: Sequence[str]) -> dict[str, str]
     return {b: given[d] for b, d in dataset_of.items() if d in given}
 
 
-class LiveTable:
+class LiveTable(LiveDisplay):
     """The runs that are at work, and how many others are waiting or done."""
 
     def __init__(self, configs: Mapping[Path, RunConfig], console: Console | None = None) -> None:
@@ -143,20 +153,12 @@ class LiveTable:
             folder.absolute(): f"{c.method} {c.benchmark}, seed {c.seeds.init}"
             for folder, c in configs.items()
         }
-        self._live = Live(console=console or Console(stderr=True), transient=True)
-
-    def __enter__(self) -> LiveTable:
-        self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._live.stop()
-        if kind is KeyboardInterrupt:
-            self._live.console.print(IF_STOPPED, highlight=False)
+        self._table = Live(console=console or Console(stderr=True), transient=True)
+        super().__init__(self._table, IF_STOPPED)
 
     def update(self, standings: Mapping[Path, Standing]) -> None:
         """Show the standing of all runs."""
-        self._live.update(self.table(standings), refresh=True)
+        self._table.update(self.table(standings), refresh=True)
 
     def table(self, standings: Mapping[Path, Standing]) -> Table:
         """One row per run that is at work."""

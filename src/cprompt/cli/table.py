@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
-from cprompt.cli.arguments import (
-    CPUS_PER_RUN,
-    GPUS,
-    MAX_PARALLEL,
-    ON,
-    PLUGINS,
-    SETTINGS,
-    TRACK,
-    parse_settings,
-)
-from cprompt.cli.runs import data_roots, run_all
+from cprompt.cli import arguments
+from cprompt.cli.output import Format, print_table
+from cprompt.cli.runs import backbone_settings, data_roots, run_all
 from cprompt.errors import ConfigError
 from cprompt.research.recipes import is_table_file, recipe_names
 from cprompt.settings import suggest
@@ -31,15 +21,6 @@ if TYPE_CHECKING:
 TABLES = [*recipe_names("tables"), "resources"]
 
 
-class Format(str, Enum):
-    """How a table is printed."""
-
-    terminal = "terminal"
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-
-
 def table(
     context: typer.Context,
     name: str = typer.Argument(
@@ -48,10 +29,13 @@ def table(
     data: list[str] = typer.Option(
         [], help="Folder of the images; for a table of several datasets, DATASET=FOLDER."
     ),
-    backbone: str | None = typer.Option(None, help="Another backbone than the paper's."),
-    weights: str | None = typer.Option(None, help="Local file with the backbone's weights."),
+    backbone: str | None = arguments.BACKBONE,
+    weights: str | None = arguments.WEIGHTS,
     benchmark: list[str] = typer.Option(
         [], help="Only this benchmark of the table; may be given several times."
+    ),
+    only: list[int] = typer.Option(
+        [], help="Only the row of this number, from 1; may be given several times."
     ),
     seeds: str | None = typer.Option(
         None,
@@ -64,15 +48,15 @@ def table(
     only_show: bool = typer.Option(
         False, "--only-show", help="Run nothing; show the runs that exist."
     ),
-    runs: Path = typer.Option(Path("runs"), help="Folder that runs are kept in."),
-    track: list[str] = TRACK,
-    on: str | None = ON,
-    gpus_per_run: float = GPUS,
-    cpus_per_run: int = CPUS_PER_RUN,
-    max_parallel: int | None = MAX_PARALLEL,
+    runs: Path = arguments.RUNS,
+    track: list[str] = arguments.TRACK,
+    on: str | None = arguments.ON,
+    gpus_per_run: float = arguments.GPUS,
+    cpus_per_run: int = arguments.CPUS_PER_RUN,
+    max_parallel: int | None = arguments.MAX_PARALLEL,
     format: Format = typer.Option(Format.terminal, help="How to print the table."),
-    settings: list[str] = SETTINGS,
-    plugins: list[str] = PLUGINS,
+    settings: list[str] = arguments.SETTINGS,
+    plugins: list[str] = arguments.PLUGINS,
 ) -> None:
     """Run what a table still needs, and print it with the paper's own numbers.
 
@@ -81,7 +65,7 @@ def table(
     """
     if name not in TABLES and not is_table_file(name):
         raise ConfigError(f"no table {name!r}", hint=suggest(name, TABLES))
-    overrides = parse_settings([*settings, *context.args])
+    overrides = arguments.parse_settings([*settings, *context.args])
 
     from cprompt.research import cost
     from cprompt.research.tables import (
@@ -92,16 +76,14 @@ def table(
         row_config,
         run_folder,
         select_benchmarks,
+        select_rows,
     )
-    from cprompt.vit.loading import model_named_by
 
     if name == "resources":
         _print(cost.table(), format)
         return
-    spec = select_benchmarks(load_table(name), benchmark)
-    named = model_named_by(weights) if weights else None
-    short = {"backbone.name": backbone or named, "backbone.weights": weights}
-    overrides = {k: v for k, v in short.items() if v is not None} | overrides
+    spec = select_rows(select_benchmarks(load_table(name), benchmark), only)
+    overrides = backbone_settings(backbone, weights) | overrides
     numbers = list(PAPER_SEEDS) if seeds is None else _parse_seeds(seeds)
     if small and data:
         raise ConfigError("--small draws its images and needs no --data", hint="leave --data out")
@@ -142,8 +124,6 @@ def _parse_seeds(text: str) -> list[int]:
 def _print(table: Table, format: Format) -> None:
     from cprompt.report import tables as render
 
-    if format is Format.terminal:
-        console = Console()
-        console.print(render.to_rich(table, console.width))
-    else:
-        print(render.FORMATS[format.value](table), end="")
+    print_table(
+        format, lambda width: render.to_rich(table, width), lambda to: render.FORMATS[to](table)
+    )

@@ -8,14 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.methods.base import Draws, Method, register
+from cprompt.methods.base import Draws, register
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import (
-    draw_tasks,
-    old_features,
-    split_drawn_tasks,
-    with_old,
-)
+from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, old_features, with_old
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.parts.keys import orthonormal_rows
@@ -50,7 +45,7 @@ class CodaConfig(ConsistencyConfig, SegmentsConfig):
 
 
 @register("coda", CodaConfig)
-class Coda(Method):
+class Coda(DrawnPromptsMethod):
     """A prefix prompt per image, mixed from components; every task adds some (CODA-Prompt).
 
     Component k of a block has values P_k, a key K_k and an attention vector A_k. Its weight for an
@@ -114,18 +109,6 @@ class Coda(Method):
             layer: (key, value) for layer, key, value in zip(self.layers, keys, values, strict=True)
         }
         return self.backbone.read(embedded, Prompts(prefixes=prefixes), self.config.feature)
-
-    def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """With pcl, how many tasks' components each image gets, and what the heads need."""
-        pcl = self.config.pcl and self.n_tasks > 1
-        tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
-        return {**tasks, **self.heads.draw(n_images, rng)}
-
-    def split_draws(self, draws: Draws, n_images: int, part: slice) -> Draws:
-        """Rows of `classes`, and the tasks that the images in `part` drew."""
-        tasks = split_drawn_tasks(draws, part)
-        rest = {name: tensor for name, tensor in draws.items() if name not in tasks}
-        return {**tasks, **super().split_draws(rest, n_images, part)}
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce` over the current classes, `ortho` with μ > 0, `aux` and `ccl` if switched on."""

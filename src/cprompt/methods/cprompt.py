@@ -8,14 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cprompt.methods.base import Draws, Method, register
+from cprompt.methods.base import Draws, register
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import (
-    draw_tasks,
-    old_features,
-    split_drawn_tasks,
-    with_old,
-)
+from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, old_features, with_old
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.parts.keys import KeysPer, PromptKeys
@@ -40,7 +35,7 @@ class CPromptConfig(ConsistencyConfig, SegmentsConfig):
 
 
 @register("cprompt", CPromptConfig)
-class CPrompt(Method):
+class CPrompt(DrawnPromptsMethod):
     """A prompt, a head and keys per task, trained under the conditions of testing.
 
     Prompts are (tasks, segments, length, D). An image's query, its class token without prompts,
@@ -74,18 +69,6 @@ class CPrompt(Method):
         self.prompts.close()
         self.heads.close()
         self.keys.close()
-
-    def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """With pcl, a task per image; and what the heads need."""
-        pcl = self.config.pcl and self.n_tasks > 1
-        tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
-        return {**tasks, **self.heads.draw(n_images, rng)}
-
-    def split_draws(self, draws: Draws, n_images: int, part: slice) -> Draws:
-        """Rows of `classes`, and the tasks that the images in `part` drew."""
-        tasks = split_drawn_tasks(draws, part)
-        rest = {name: tensor for name, tensor in draws.items() if name not in tasks}
-        return {**tasks, **super().split_draws(rest, n_images, part)}
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """The terms of the total loss (eqs. 3 to 13) that are on: `ce`, `aux`, `ccl`, `mk`.

@@ -8,15 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cprompt.methods.base import Draws, Method, register
+from cprompt.methods.base import Draws, register
 from cprompt.methods.l2p import QueryKeyConfig, vote
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import (
-    draw_tasks,
-    old_features,
-    split_drawn_tasks,
-    with_old,
-)
+from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, old_features, with_old
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistentHeads
 from cprompt.methods.parts.keys import KeysPer, PromptKeys
@@ -58,7 +53,7 @@ class DualPromptConfig(QueryKeyConfig):
 
 
 @register("dualprompt", DualPromptConfig)
-class DualPrompt(Method):
+class DualPrompt(DrawnPromptsMethod):
     """A prompt shared by all tasks (G), and one prompt per task (E), chosen by the nearest key.
 
     The G-prompt is (blocks, parts, length, D) and is never frozen. E-prompts are (tasks, blocks,
@@ -122,18 +117,6 @@ class DualPrompt(Method):
         else:
             prompts = Prompts(tokens={layer: tokens for layer, (tokens,) in parts.items()})
         return self.backbone.read(embedded, prompts, self.config.feature)
-
-    def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
-        """With pcl, a task per image; and what the heads need."""
-        pcl = self.config.pcl and self.n_tasks > 1
-        tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
-        return {**tasks, **self.heads.draw(n_images, rng)}
-
-    def split_draws(self, draws: Draws, n_images: int, part: slice) -> Draws:
-        """Rows of `classes`, and the tasks that the images in `part` drew."""
-        tasks = split_drawn_tasks(draws, part)
-        rest = {name: tensor for name, tensor in draws.items() if name not in tasks}
-        return {**tasks, **super().split_draws(rest, n_images, part)}
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`, `pull` (or `mk`, with one key per class) and, if on, `aux` and `ccl`.

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.methods.base import Batches, Draws, Method, register
+from cprompt.methods.base import Batches, Draws, register
 from cprompt.methods.parts.gaussians import AlignmentConfig, ClassGaussians, align, task_of_class
 from cprompt.methods.parts.heads import TaskHeads
+from cprompt.methods.parts.tuned_backbone import TunedBackboneConfig, TunedBackboneMethod
 from cprompt.seeds import generator
 from cprompt.settings import check, setting
-from cprompt.vit.promptable import Embedded, FrozenViT, Precision, PromptableViT
+from cprompt.vit.promptable import Embedded, FrozenViT
 
 
 @dataclass(frozen=True)
-class SLCAConfig(AlignmentConfig):
+class SLCAConfig(TunedBackboneConfig, AlignmentConfig):
     """Settings of SLCA; the defaults are those of the released code."""
 
-    backbone_lr_scale: float = setting(0.01, "learning rate of the backbone, relative to the heads")
     temperature: float = setting(0.1, "temperature τ of the normalised logits in alignment")
     mean_decay: float = setting(
         0.1, "shrink class means by up to this share when drawing, oldest tasks most; 0: never"
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check(
-            self.backbone_lr_scale > 0,
-            f"backbone_lr_scale {self.backbone_lr_scale} must be positive",
-        )
+        AlignmentConfig.__post_init__(self)
+        TunedBackboneConfig.__post_init__(self)
         check(self.temperature > 0, f"temperature {self.temperature} must be positive")
         check(0 <= self.mean_decay < 1, f"mean_decay {self.mean_decay} must be in [0, 1)")
 
 
 @register("slca", SLCAConfig)
-class SLCA(Method):
+class SLCA(TunedBackboneMethod):
     """The whole backbone fine-tuned slowly; heads aligned on Gaussians of all classes.
 
     A copy of the backbone is trained, at a hundredth of the heads' learning rate. Each task trains
@@ -61,8 +56,6 @@ class SLCA(Method):
 
     def __init__(self, backbone: FrozenViT, config: SLCAConfig) -> None:
         super().__init__(backbone, config)
-        trained = copy.deepcopy(backbone.vit).requires_grad_(True)
-        self.tuned = PromptableViT(trained, backbone.name)
         self.heads = TaskHeads(backbone.dim, config.head_init)
         self.gaussians = ClassGaussians(backbone.dim, config.covariance)
         self.register_buffer("aligned_weight", torch.zeros(0, backbone.dim))
@@ -75,16 +68,6 @@ class SLCA(Method):
         self.gaussians.open(n_classes)
         self.aligned_weight = self.aligned_weight.new_zeros(self.n_classes, self.backbone.dim)
         self.aligned_bias = self.aligned_bias.new_zeros(self.n_classes)
-
-    def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
-        """The tokens that enter the first block of the backbone being trained."""
-        return self.tuned.embed(images, precision)
-
-    def feature(
-        self, embedded: Embedded, query: Tensor | None = None, task: Tensor | None = None
-    ) -> Tensor:
-        """The class token (B, D) after the final norm of the backbone being trained."""
-        return self.tuned.read(embedded, tap="post_norm")
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """`ce`: cross-entropy over the classes of the current task only."""
@@ -123,16 +106,6 @@ class SLCA(Method):
             return F.linear(feature, self.aligned_weight, self.aligned_bias)
         logits: Tensor = self.heads(feature)
         return logits
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """The backbone at `backbone_lr_scale`, and the current head."""
-        return [
-            {
-                "params": list(self.tuned.parameters()),
-                "lr_scale": self.config.backbone_lr_scale,
-            },
-            {"params": list(self.heads.parameters())},
-        ]
 
     def _local(self, targets: Tensor) -> Tensor:
         return targets - self.known

@@ -53,6 +53,7 @@ METRIC_TEXTS: dict[str, MetricText] = {
         "learning it, mean over tasks. Negative means forgotten.",
     ),
     "learning_accuracy": MetricText("Accuracy when just learnt", "Accuracy when just learnt"),
+    "first_task_accuracy": MetricText("First task, when just learnt", "Task 1"),
     "old_accuracy": MetricText(
         "Old classes, at the end",
         "Old",

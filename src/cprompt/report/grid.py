@@ -67,6 +67,10 @@ class Grid:
         notes = [Text(note, style="table.caption") for note in self.notes]
         return rich.console.Group(Text(self.title, style="table.title"), *blocks, *notes)
 
+    def to_text(self, format: str) -> str:
+        """As markdown, latex or csv."""
+        return {"markdown": self.to_markdown, "latex": self.to_latex, "csv": self.to_csv}[format]()
+
     def to_markdown(self) -> str:
         """A pipe table with title and notes."""
         return markdown_table(self.title, self.lines(), self.notes, self.texts)

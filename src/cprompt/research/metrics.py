@@ -180,6 +180,11 @@ def learning_accuracy(matrix: AccuracyMatrix) -> float:
     return float(accuracy_matrix(matrix).diagonal().mean())
 
 
+def first_task_accuracy(matrix: AccuracyMatrix) -> float:
+    """a[1,1]: accuracy on the first task right after it, before anything can be forgotten."""
+    return float(accuracy_matrix(matrix)[0, 0])
+
+
 def new_accuracy(matrix: AccuracyMatrix) -> Floats:
     """a[i,i], shape (rows,): accuracy on the task just learnt."""
     return accuracy_matrix(matrix).diagonal()
@@ -208,6 +213,7 @@ def summary(matrix: AccuracyMatrix) -> dict[str, float]:
         forgetting_stepwise,
         backward_transfer,
         learning_accuracy,
+        first_task_accuracy,
     )
     return {metric.__name__: metric(matrix) for metric in metrics}
 

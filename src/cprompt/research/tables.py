@@ -142,6 +142,18 @@ def select_benchmarks(spec: TableSpec, benchmarks: Sequence[str]) -> TableSpec:
     return replace(spec, title=f"{spec.title}, {', '.join(chosen)}", benchmarks=chosen)
 
 
+def select_rows(spec: TableSpec, numbers: Sequence[int]) -> TableSpec:
+    """The table with only the rows of these numbers, from 1; all if none are given."""
+    for number in numbers:
+        if not 1 <= number <= len(spec.rows):
+            raise ConfigError(
+                f"table {spec.name} has no row {number}",
+                hint=f"rows are counted from 1 to {len(spec.rows)}",
+            )
+    chosen = tuple(row for at, row in enumerate(spec.rows, start=1) if at in numbers)
+    return replace(spec, rows=chosen) if chosen else spec
+
+
 def row_config(
     row: TableRow,
     benchmark: str,

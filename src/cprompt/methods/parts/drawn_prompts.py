@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cprompt.methods.base import Draws
+from cprompt.methods.base import Draws, Method
+from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 
 
 def draw_tasks(
@@ -55,3 +56,22 @@ def with_old(h: Tensor, draws: Draws, old: Tensor | None) -> Tensor:
     reuse them, with their gradient.
     """
     return h if old is None else h.index_copy(0, draws["old_images"], old)
+
+
+class DrawnPromptsMethod(Method):
+    """Draws for each image of a step the task whose prompt trains its head, if `pcl` is on."""
+
+    config: ConsistencyConfig
+    heads: ConsistentHeads
+
+    def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
+        """With pcl, a task per image; and what the heads need."""
+        pcl = self.config.pcl and self.n_tasks > 1
+        tasks = draw_tasks(n_images, self.n_tasks, rng, multiple) if pcl else {}
+        return {**tasks, **self.heads.draw(n_images, rng)}
+
+    def split_draws(self, draws: Draws, n_images: int, part: slice) -> Draws:
+        """Rows of `classes`, and the tasks that the images in `part` drew."""
+        tasks = split_drawn_tasks(draws, part)
+        rest = {name: tensor for name, tensor in draws.items() if name not in tasks}
+        return {**tasks, **super().split_draws(rest, n_images, part)}
