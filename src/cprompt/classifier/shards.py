@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cprompt.classifier.batch_checks import RepeatedPhotos
+from cprompt.classifier.batch_checks import RepeatedPhotos, check_unread
 from cprompt.classifier.learning import COUNTED_AT_ONCE, DECODED_AT_ONCE, counted_images
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import DETAIL, PhotoLike, load_photo
@@ -191,16 +191,14 @@ def concluded(
     photos: Sequence[PhotoLike],
     labels: Sequence[str],
     observer: Observer,
+    strict: bool = False,
 ) -> dict[int, DataError]:
-    """All photos that could not be read, by their number; a DataError if none could.
+    """All photos that could not be read, by their number; see `check_unread`.
 
     Photos that are there twice are reported as in one process; see `RepeatedPhotos`.
     """
     unread = {i: error for report in reports for i, error in report.unread.items()}
-    if len(unread) == len(photos):
-        raise DataError(
-            f"none of {len(photos)} photos can be read; the first: {unread[min(unread)]}"
-        )
+    check_unread(unread, len(photos), strict)
     repeated = [report.repeated for report in reports if report.repeated is not None]
     if len(repeated) == len(reports):
         RepeatedPhotos.joined(repeated).check(photos, labels, observer)
