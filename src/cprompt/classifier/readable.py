@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from PIL import Image
@@ -36,7 +37,8 @@ def learn_readable(
     If `strict`, one such photo is an error, which names all of them. Bad photos are rare, so they
     are looked for only where learning has met one.
     """
-    photos, names = photo_sources.labelled(place)
+    found, names = photo_sources.labelled(place)
+    photos = cast(list[str | Path | TarImage], found)  # at a place there is nothing else
     try:
         classifier.learn(photos, names, observer=observer)
         return []
