@@ -6,7 +6,7 @@ processes is plain: a plan, some photos with labels, and counts as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -140,6 +140,7 @@ class ShardCounter:
                 self._parameters, method, decoded, positions, self._preparation
             ):
                 method.count_images(embedded, targets)
+        refuse_if_package_is_missing(unread.values())
         if missing == len(shard.photos):
             raise DataError(
                 f"does not exist here, nor does any other of {missing} photos",
@@ -205,6 +206,16 @@ def concluded(
     else:
         observer.noticed(f"{len(photos)} photos are too many to look for photos that repeat")
     return unread
+
+
+def refuse_if_package_is_missing(found: Iterable[object]) -> None:
+    """Raise the first error that is the fault of this machine, which lacks a package, say s3fs.
+
+    Elsewhere the photo may well be read, so it must not count as one that cannot be.
+    """
+    for each in found:
+        if isinstance(each, DataError) and isinstance(each.__cause__, ImportError):
+            raise each
 
 
 def cut(photos: int, shards: int, extra_views: int) -> list[range]:
