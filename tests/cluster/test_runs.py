@@ -28,7 +28,7 @@ def configs(folder: Path, tiny: dict[str, Any], *seeds: int) -> dict[Path, RunCo
         folder / str(seed): resolve(
             "shapes",
             "finetune",
-            overrides={**tiny, "training.epochs": 25, "seeds.init": seed, "seeds.data": seed},
+            overrides={**tiny, "training.epochs": 6, "seeds.init": seed, "seeds.data": seed},
         )
         for seed in seeds
     }
