@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -122,6 +123,8 @@ def test_paths_of_a_manifest_may_be_absolute_or_urls(tmp_path: Path) -> None:
         ("a.csv", b"picture,label\n1.jpg,cat\n", "has columns picture, label"),
         ("a.csv", b"path,label\n,cat\n", "no path in line 2"),
         ("a.csv", b"path\n1.jpg\n", "no label for"),
+        ("a.csv", b"path,label\n1.jpg\n", r"no label for .*1\.jpg"),
+        ("a.csv", b"path,label\n1.jpg,c\rat\n", "not CSV after line 1"),
         ("a.parquet", b"nothing", "not a Parquet file"),
         ("a.zip", b"", "is a file, not a folder"),
         ("*.tar/x.tar", None, "matches no file"),
@@ -135,3 +138,24 @@ def test_what_cannot_be_learnt_from_is_named(
     with pytest.raises(DataError, match=message) as error:
         photos_at(tmp_path / name, labelled=True)
     assert error.value.file == str(tmp_path / name)
+
+
+def test_a_parquet_file_that_is_cut_short_or_damaged_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "a.parquet"
+    table = pyarrow.table({"path": [f"{i}.jpg" for i in range(999)], "label": ["cat"] * 999})
+    pyarrow.parquet.write_table(table, place)
+    whole = place.read_bytes()
+    for broken in (whole[:-9], whole[:200] + b"x" * 600 + whole[800:]):
+        place.write_bytes(broken)
+        with pytest.raises(DataError, match="is not a Parquet file, or is damaged") as error:
+            photos_at(place, labelled=True)
+        assert error.value.file == str(place)
+
+
+@pytest.mark.parametrize("labels", [[1.5, float("nan")], ["cat", None]])
+def test_a_label_that_is_missing_in_parquet_is_named(labels: list[Any], tmp_path: Path) -> None:
+    place = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"path": ["1.jpg", "2.jpg"], "label": labels}), place)
+    with pytest.raises(DataError, match=r"no label for .*2\.jpg"):
+        photos_at(place, labelled=True)
+    assert photos_at(place, labelled=False).labels == [str(labels[0]), None]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from cprompt.classifier import readable
 from cprompt.classifier.explanation import Explanation
-from cprompt.classifier.readable import evaluate_readable, explain_readable
+from cprompt.classifier.readable import evaluate_readable, explain_readable, learn_readable
 from cprompt.errors import DataError
-from tests.classifier.common import learnt, photos, saved
+from tests.classifier.common import learnt, photos, saved, tiny
 
 
 def test_readable_photos_get_the_same_answers_as_without_the_bad_ones(
@@ -61,3 +62,46 @@ def test_readable_photos_are_evaluated_as_if_the_bad_ones_were_not_there(tmp_pat
     assert [a.label for a in found.answers] == [a.label for a in expected.answers]
     nothing, both = evaluate_readable(classifier, [bad, bad], ["red", "blue"])
     assert (nothing.photos, nothing.accuracy, len(both)) == (0, None, 2)
+
+
+def test_the_readable_photos_are_learnt_as_if_the_others_were_not_there(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    for name in ("red", "blue", "green"):
+        (good / name).mkdir(parents=True)
+        for i, image in enumerate(photos(name, 6)):
+            saved(good / name / f"{i}.png", image)
+    mixed = Path(shutil.copytree(good, tmp_path / "mixed"))
+    (mixed / "cyan").mkdir()  # a class of which no photo can be read
+    bad = [mixed / "blue" / "3x.png", mixed / "cyan" / "0.png", mixed / "red" / "9.png"]
+    for file in bad:
+        file.write_bytes(b"")
+    found, expected = tiny(), tiny()
+    errors = learn_readable(found, mixed)
+    assert [error.file for error in errors] == [str(file) for file in bad]
+    assert learn_readable(expected, good) == []
+    assert found.classes_ == expected.classes_
+    assert found.history_[-1].photos == expected.history_[-1].photos
+    asked = photos("red", 3, seed=7)
+    assert found.predict_proba(asked) == pytest.approx(expected.predict_proba(asked), abs=1e-6)
+
+
+def test_if_strict_nothing_is_learnt_and_all_bad_photos_are_named(tmp_path: Path) -> None:
+    (tmp_path / "red").mkdir()
+    saved(tmp_path / "red" / "0.png", photos("red", 1)[0])
+    for name in ("1.png", "2.png"):
+        (tmp_path / "red" / name).touch()
+    classifier = tiny()
+    with pytest.raises(DataError, match=r"2 of 3 photos .*1\.png.*2\.png.*; repair them"):
+        learn_readable(classifier, tmp_path, strict=True)
+    assert classifier.classes_ == []
+    (tmp_path / "red" / "0.png").write_bytes(b"")
+    with pytest.raises(DataError, match="none of 3 photos can be read; the first: "):
+        learn_readable(classifier, tmp_path)
+
+
+def test_an_error_that_is_not_about_a_photo_stays_as_it_is(tmp_path: Path) -> None:
+    for name in ("cat", " Cat"):
+        (tmp_path / name).mkdir()
+        saved(tmp_path / name / "0.png", photos("red", 1)[0])
+    with pytest.raises(DataError, match="differ only in case"):
+        learn_readable(tiny(), tmp_path)

@@ -164,3 +164,19 @@ def test_a_method_of_counts_has_just_these() -> None:
     method = method_of(counts, counter._empty())
     assert method.n_classes == 1
     assert method.state_dict()["moments.count"].tolist() == [4 * (1 + plan.extra_views)]
+
+
+def test_a_package_that_a_machine_lacks_is_not_the_fault_of_its_photos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker reads them; so they are not left out."""
+
+    def missing(url: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    good = saved(tmp_path / "1.png", photos("red", 1)[0])
+    classifier = tiny()
+    with pytest.raises(DataError, match=r"s3://b/2\.png: needs a package .*s3fs"):
+        classifier.learn_counted([(good, "red"), ("s3://b/2.png", "red")], one_by_one(1))
+    assert classifier.classes_ == []

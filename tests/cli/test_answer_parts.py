@@ -56,3 +56,15 @@ def test_answers_to_something_else_are_not_mixed(
 def test_the_digest_tells_lists_apart() -> None:
     assert digest(["a", Path("b")]) == digest(["a", "b"])
     assert len({digest(x) for x in (["a", "b"], ["b", "a"], ["ab"], ["a"], [])}) == 5
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_a_part_that_is_cut_short_is_missing(ending: str, tmp_path: Path) -> None:
+    parts = AnswerParts(tmp_path, 3, ending, {})
+    for number in range(3):
+        parts.write(number, ROWS)
+    assert parts.missing() == []
+    whole = parts.path(1).read_bytes()
+    parts.path(1).write_bytes(whole[:-3])
+    parts.path(2).write_bytes(b"")
+    assert parts.missing() == [1, 2]

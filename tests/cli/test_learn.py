@@ -103,18 +103,29 @@ def test_a_cluster_that_does_not_answer_leaves_no_model(
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.parametrize("where", [(), ("--on", "ray")], ids=["here", "ray"])
 def test_unread_photos_are_listed_after_the_others_are_learnt(
-    photos: Path, main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: tuple[str, ...],
+    photos: Path,
+    main: Main,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from tests.classifier.test_shards import one_by_one
 
     monkeypatch.setattr("cprompt.cluster.learning.CountOnRay", lambda *asked: one_by_one(1))
     shutil.copytree(photos / "january", tmp_path / "batch")
-    bad = next((tmp_path / "batch").rglob("*.png"))
-    bad.write_bytes(b"")
-    asked = ("learn", tmp_path / "m", tmp_path / "batch", *QUICK, "--on", "ray")
-    assert "cannot be read" in main.error(*asked, "--strict")
+    files = sorted((tmp_path / "batch").rglob("*.png"))
+    bad = [files[2], files[-1]]
+    for file in bad:
+        file.write_bytes(b"")
+    asked = ("learn", tmp_path / "m", tmp_path / "batch", *QUICK, *where)
+    refused = main.error(*asked, "--strict")
+    assert "2 of 18 photos cannot be read" in refused
+    assert all(str(file) in refused for file in bad)
+    assert not (tmp_path / "m").exists()
     code, out, err = main(*asked)
     assert code == 3
-    assert "learnt 17 photos of 3 classes" in out
-    assert f"{bad}: is empty" in err
+    assert "learnt 16 photos of 3 classes" in out
+    assert "2 more photos cannot be read and were left out" in err
+    assert all(f"{file}: is empty" in err for file in bad)

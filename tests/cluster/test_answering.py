@@ -47,6 +47,17 @@ def test_many_photos_are_not_cut_into_more_parts_than_needed() -> None:
     assert max(map(len, parts)) <= 4096 + 64
 
 
+def test_a_version_saved_meanwhile_does_not_answer(tmp_path: Path) -> None:
+    classifier = learnt({"red": 4, "blue": 4})
+    classifier.save(tmp_path / "model")
+    before = classifier.model_id
+    asked = Questions.of(tmp_path / "model", device="cpu")
+    classifier.learn(photos("green", 4), ["green"] * 4)
+    classifier.save(tmp_path / "model")
+    assert asked.model_id == before != classifier.model_id
+    assert asked.classifier().model_id == before
+
+
 def test_a_worker_that_dies_loses_and_doubles_no_answer(
     cluster: TwoNodes,
     questions: Questions,

@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 import torch
 
+from cprompt import plugins
 from cprompt.cluster.runs import Standing, is_finished, run_on_ray
 from cprompt.cluster.tasks import Work
 from cprompt.errors import ClusterError
+from cprompt.methods.registry import MethodRegistry
 from cprompt.research.checkpoint import CHECKPOINT, load_checkpoint
 from cprompt.research.config import RunConfig, resolve
 from cprompt.research.experiment import run
 from cprompt.research.record import load_record
 from tests.cluster.conftest import TwoNodes
+
+PLUGIN = "tests.cluster.dying"
 
 
 def configs(folder: Path, tiny: dict[str, Any], *seeds: int) -> dict[Path, RunConfig]:
@@ -24,7 +28,7 @@ def configs(folder: Path, tiny: dict[str, Any], *seeds: int) -> dict[Path, RunCo
         folder / str(seed): resolve(
             "shapes",
             "finetune",
-            overrides={**tiny, "training.epochs": 25, "seeds.init": seed, "seeds.data": seed},
+            overrides={**tiny, "training.epochs": 6, "seeds.init": seed, "seeds.data": seed},
         )
         for seed in seeds
     }
@@ -79,6 +83,24 @@ def test_four_runs_end_complete_and_right_though_a_node_dies(
         raise AssertionError("a finished run was started again")
 
     run_on_ray(asked, cluster.address, work=Work(), watch=forbidden)
+
+
+def test_a_run_whose_worker_died_resumes_from_its_checkpoint(
+    cluster: TwoNodes, tiny: dict[str, Any], tmp_path: Path, own_methods: MethodRegistry
+) -> None:
+    """Not only does it end well: the task that was finished is not learnt a second time."""
+    plugins.import_module(PLUGIN)
+    notes, folder = tmp_path / "notes.txt", tmp_path / "run"
+    config = resolve("shapes", "dying", overrides={**tiny, "method.notes": str(notes)})
+    run_on_ray({folder: config}, cluster.address, work=Work(plugins=(PLUGIN,)))
+    assert load_record(folder).finished
+    learnt: dict[str, list[str]] = {}
+    for line in notes.read_text().splitlines():
+        process, task = line.split()
+        learnt.setdefault(process, []).append(task)
+    first, second = learnt.values()
+    assert dict.fromkeys(first) == {"0": None, "1": None}
+    assert dict.fromkeys(second) == {"1": None, "2": None}
 
 
 def test_a_run_that_fails_does_not_stop_the_others(

@@ -85,13 +85,17 @@ def test_failures_are_told_as_what_they_are() -> None:
     bug = RayTaskError(ZeroDivisionError("0"))
     lost = ModuleNotFoundError("No module named 'cprompt'")
     died = RayError("the worker died\nlong story")
+    other = AttributeError("Can't get attribute '_count' on <module 'cprompt.cluster.learning'>")
     ray = FakeRay({"a": RayTaskError(ours), "b": bug, "c": RayTaskError(lost), "d": died})
+    ray.results["e"] = RayTaskError(other)
     with pytest.raises(DataError, match=r"a\.jpg: is empty; copy it"):
         value(ray, "a")
     with pytest.raises(RayTaskError):
         value(ray, "b")
     with pytest.raises(ClusterError, match=r"cannot import .*'cprompt'.*; install"):
         value(ray, "c")
+    with pytest.raises(ClusterError, match=r"cannot import .*'_count'.*the same cprompt"):
+        value(ray, "e")
     with pytest.raises(ClusterError, match=r"died 6 times over the same task .*the worker died\)"):
         value(ray, "d")
 

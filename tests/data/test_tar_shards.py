@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import fsspec
@@ -14,10 +14,10 @@ from cprompt.data.tar_shards import read_index
 from cprompt.errors import DataError
 
 
-def tar_of(members: Mapping[str, bytes]) -> bytes:
+def tar_of(members: Mapping[str, bytes] | Sequence[tuple[str, bytes]]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, data in members.items():
+        for name, data in members.items() if isinstance(members, Mapping) else members:
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
@@ -62,3 +62,29 @@ def test_an_image_that_is_cut_short_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[: entry.image.offset + 2])
     with pytest.raises(DataError, match="ends in the middle"):
         entry.image.read()
+
+
+@pytest.mark.parametrize(
+    ("members", "what"),
+    [
+        ([("1.jpg", b"a"), ("1.cls", b"cat"), ("1.jpg", b"b")], "image of the key 1"),
+        ([("x/1.jpg", b"a"), ("x/1.png", b"b")], "image of the key x/1"),
+        ([("1.jpg", b"a"), ("1.cls", b"cat"), ("1.cls", b"dog")], "label of the key 1"),
+    ],
+)
+def test_a_key_that_is_there_twice_is_named(
+    members: list[tuple[str, bytes]], what: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "a.tar"
+    place.write_bytes(tar_of(members))
+    with pytest.raises(DataError, match=f"has more than one {what}") as error:
+        read_index(str(place))
+    assert error.value.file == str(place)
+
+
+def test_keys_may_be_equal_in_two_folders_and_a_caption_is_not_the_label(tmp_path: Path) -> None:
+    members = {"x/1.jpg": b"a", "x/1.txt": b"a cat", "x/1.cls": b"cat", "y/1.jpg": b"b"}
+    place = tmp_path / "a.tar"
+    place.write_bytes(tar_of(members))
+    found = [(entry.image.name, entry.label) for entry in read_index(str(place))]
+    assert found == [("x/1.jpg", "cat"), ("y/1.jpg", None)]

@@ -64,3 +64,16 @@ def test_a_missing_file_is_named(place: str, tmp_path: Path) -> None:
 def test_a_scheme_that_fsspec_does_not_know_is_named() -> None:
     with pytest.raises(DataError, match="does not know carrier-pigeon://"):
         file_system("carrier-pigeon://home/1")
+
+
+def test_a_scheme_whose_package_is_not_installed_is_told_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(url: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    for ask in (file_system, is_folder, files_below, matching):
+        with pytest.raises(DataError, match=r"not installed .*s3fs.*; install it") as error:
+            ask("s3://bucket/*.tar")
+        assert error.value.file == "s3://bucket/*.tar"

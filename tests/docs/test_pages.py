@@ -94,3 +94,8 @@ def test_every_module_that_the_architecture_page_names_exists() -> None:
     assert rooms - {"py"} <= named, "a room is missing on the page"
     for name in named:
         assert importlib.util.find_spec(f"cprompt.{name}"), name
+    picture = (ROOT / "docs/assets/architecture.svg").read_text("utf-8")
+    drawn = {
+        n for text in re.findall(r'class="name"[^>]*>([^<]+)', picture) for n in text.split(" · ")
+    }
+    assert drawn == rooms - {"py"}

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from cprompt.errors import BackboneError, ConfigError
 from cprompt.methods.base import Method, create_method, rebuild, register
@@ -165,3 +167,54 @@ def test_room_for_all_tasks_at_once_is_said_only_where_it_is_the_same(
 
     if METHODS[name].tasks_leave_no_trace:
         assert shapes(2, 1, 3) == shapes(6)
+
+
+class NumbersMade(TorchDispatchMode):
+    """Counts the numbers that operations write; views write none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.count += sum(t.numel() for t in tree_leaves(out) if isinstance(t, torch.Tensor))
+        return out
+
+
+SMALL = {"length": 2}
+LOADS_IN_SQUARE_TIME = {"slca"}
+"""It makes its aligned head anew for every task."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        name
+        for name in METHODS
+        if not METHODS[name].single_task and name not in LOADS_IN_SQUARE_TIME
+    ),
+)
+def test_loading_costs_as_much_as_there_is_to_load(name: str, backbone: FrozenViT) -> None:
+    """As many tasks more write as many numbers more; with copies per task, more and more."""
+    settings = {k: v for k, v in SMALL.items() if k in METHODS[name].Config.__dataclass_fields__}
+
+    def written(tasks: int) -> int:
+        sizes = [20] * tasks
+        shape = create_method(name, backbone, settings)
+        learn_nothing(shape, sizes)
+        fresh = create_method(name, backbone, settings)
+        with NumbersMade() as made:
+            rebuild(fresh, sizes, shape.state_dict(), open_=False)
+        return made.count
+
+    few, many, more = (written(tasks) for tasks in (8, 40, 72))
+    assert more - many < 1.1 * (many - few)
+
+
+def learn_nothing(method: Method, sizes: list[int]) -> None:
+    """Begin and close tasks one by one, as learning does."""
+    for task, size in enumerate(sizes):
+        method.begin_task(size, torch.Generator().manual_seed(task))
+        method.close_task()

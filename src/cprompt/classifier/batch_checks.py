@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -42,6 +42,18 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
         raise DataError(
             f"class {name!r} and class {other!r} differ only in case or in outer spaces",
             hint=f"call both {other!r}, or give one of them another name",
+        )
+
+
+def check_unread(unread: Mapping[int, DataError], photos: int, strict: bool) -> None:
+    """Raise a DataError if none of so many photos can be read or, if `strict`, not all of them."""
+    if unread and len(unread) == photos:
+        raise DataError(f"none of {photos} photos can be read; the first: {unread[min(unread)]}")
+    if strict and unread:
+        raise DataError(
+            f"{len(unread)} of {photos} photos cannot be read: "
+            f"{some([str(error) for error in unread.values()])}",
+            hint="repair them, or learn without --strict",
         )
 
 

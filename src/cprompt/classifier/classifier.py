@@ -35,7 +35,7 @@ from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import move, pick_device
-from cprompt.errors import BackboneError, DataError, ModelError, some
+from cprompt.errors import BackboneError, DataError, ModelError
 from cprompt.methods.base import Method, Response, create_method
 from cprompt.settings import from_mapping, suggest, to_mapping
 from cprompt.training.observers import Observer
@@ -176,13 +176,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         plan = Plan.of(self, self._load(), start.method.extra_views, len(photos))
         observer.stream_begins(start.method.n_tasks + 1)
         counts, reports = count(plan, photos, names, observer)
-        unread = concluded(reports, photos, names, observer)
-        if strict and unread:
-            raise DataError(
-                f"{len(unread)} of {len(photos)} photos cannot be read: "
-                f"{some([str(error) for error in unread.values()])}",
-                hint="repair them, or learn without --strict",
-            )
+        unread = concluded(reports, photos, names, observer, strict)
         learnt = learn_absorbed(
             self,
             start,

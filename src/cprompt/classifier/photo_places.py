@@ -142,11 +142,14 @@ def _csv_manifest(text: str) -> PhotosAtPlace:
     reader = csv.DictReader(io.StringIO(_read_text(text)), delimiter=delimiter)
     column, has_labels = _columns(text, reader.fieldnames or [])
     photos, labels = [], []
-    for row in reader:
-        if not row[column]:
-            raise DataError(f"has no {column} in line {reader.line_num}", file=text)
-        photos.append(_beside(text, row[column]))
-        labels.append((row[LABEL_COLUMN] or None) if has_labels else None)
+    try:
+        for row in reader:
+            if not row[column]:
+                raise DataError(f"has no {column} in line {reader.line_num}", file=text)
+            photos.append(_beside(text, row[column]))
+            labels.append((row[LABEL_COLUMN] or None) if has_labels else None)
+    except csv.Error as error:
+        raise DataError(f"is not CSV after line {reader.line_num} ({error})", file=text) from error
     return _not_empty(text, photos, labels)
 
 
@@ -166,14 +169,19 @@ def _parquet_manifest(text: str) -> PhotosAtPlace:
             file.seek(0)
             wanted = [column, *([LABEL_COLUMN] if has_labels else [])]
             table = parquet.read_table(file, columns=wanted)
-        except pyarrow.ArrowInvalid as error:
-            raise DataError(f"is not a Parquet file ({error})", file=text) from error
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(
+                f"is not a Parquet file, or is damaged ({error})", file=text, hint="write it again"
+            ) from error
     paths = table[column].to_pylist()
     if any(not isinstance(path, str) for path in paths):
         raise DataError(f"has no text in column {column}; expected paths", file=text)
     found: list[Any] = table[LABEL_COLUMN].to_pylist() if has_labels else [None] * len(paths)
     photos = [_beside(text, path) for path in paths]
-    return _not_empty(text, photos, [None if label is None else str(label) for label in found])
+    # A label that is missing in a column of numbers is NaN, the one value that differs from itself.
+    return _not_empty(
+        text, photos, [None if label is None or label != label else str(label) for label in found]
+    )
 
 
 _READERS: dict[str, Callable[[str], PhotosAtPlace]] = {

@@ -1,17 +1,19 @@
-"""Answers for the photos of a list that can be read, and the reason for each that cannot.
+"""The photos of a list that can be read, learnt or answered; the reason for each that cannot.
 
-`predict`, `explain` and `evaluate` of `ContinualClassifier` refuse a list with one bad photo. A
-folder of thousands is better answered as far as possible.
+`learn`, `predict`, `explain` and `evaluate` of `ContinualClassifier` refuse a list with one bad
+photo. A folder of thousands is better taken as far as possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from PIL import Image
 
+from cprompt.classifier import batch_checks, photo_sources
 from cprompt.classifier.classifier import DECODED_AT_ONCE, ContinualClassifier
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation
@@ -20,6 +22,36 @@ from cprompt.data.pipeline.decoded import Progress
 from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
 from cprompt.data.tar_shards import TarImage
 from cprompt.errors import DataError
+from cprompt.training.observers import Observer
+
+
+def learn_readable(
+    classifier: ContinualClassifier,
+    place: str | Path,
+    *,
+    strict: bool = False,
+    observer: Observer | None = None,
+) -> list[DataError]:
+    """`ContinualClassifier.learn` of the readable photos at a place, and the errors of others.
+
+    If `strict`, one such photo is an error, which names all of them. Bad photos are rare, so they
+    are looked for only where learning has met one.
+    """
+    found, names = photo_sources.labelled(place)
+    photos = cast(list[str | Path | TarImage], found)  # at a place there is nothing else
+    try:
+        classifier.learn(photos, names, observer=observer)
+        return []
+    except DataError:
+        progress = observer.decoded if observer else None
+        read = (each for part in read_in_parts(classifier, photos, progress) for each in part)
+        unread = {i: each for i, each in enumerate(read) if isinstance(each, DataError)}
+        if not unread:
+            raise  # it was about something else
+    batch_checks.check_unread(unread, len(photos), strict)
+    left = [i for i in range(len(photos)) if i not in unread]
+    classifier.learn([photos[i] for i in left], [names[i] for i in left], observer=observer)
+    return list(unread.values())
 
 
 def explain_readable(

@@ -6,7 +6,7 @@ processes is plain: a plan, some photos with labels, and counts as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cprompt.classifier.batch_checks import RepeatedPhotos
+from cprompt.classifier.batch_checks import RepeatedPhotos, check_unread
 from cprompt.classifier.learning import COUNTED_AT_ONCE, DECODED_AT_ONCE, counted_images
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import DETAIL, PhotoLike, load_photo
@@ -140,6 +140,7 @@ class ShardCounter:
                 self._parameters, method, decoded, positions, self._preparation
             ):
                 method.count_images(embedded, targets)
+        refuse_if_package_is_missing(unread.values())
         if missing == len(shard.photos):
             raise DataError(
                 f"does not exist here, nor does any other of {missing} photos",
@@ -191,22 +192,30 @@ def concluded(
     photos: Sequence[PhotoLike],
     labels: Sequence[str],
     observer: Observer,
+    strict: bool = False,
 ) -> dict[int, DataError]:
-    """All photos that could not be read, by their number; a DataError if none could.
+    """All photos that could not be read, by their number; see `check_unread`.
 
     Photos that are there twice are reported as in one process; see `RepeatedPhotos`.
     """
     unread = {i: error for report in reports for i, error in report.unread.items()}
-    if len(unread) == len(photos):
-        raise DataError(
-            f"none of {len(photos)} photos can be read; the first: {unread[min(unread)]}"
-        )
+    check_unread(unread, len(photos), strict)
     repeated = [report.repeated for report in reports if report.repeated is not None]
     if len(repeated) == len(reports):
         RepeatedPhotos.joined(repeated).check(photos, labels, observer)
     else:
         observer.noticed(f"{len(photos)} photos are too many to look for photos that repeat")
     return unread
+
+
+def refuse_if_package_is_missing(found: Iterable[object]) -> None:
+    """Raise the first error that is the fault of this machine, which lacks a package, say s3fs.
+
+    Elsewhere the photo may well be read, so it must not count as one that cannot be.
+    """
+    for each in found:
+        if isinstance(each, DataError) and isinstance(each.__cause__, ImportError):
+            raise each
 
 
 def cut(photos: int, shards: int, extra_views: int) -> list[range]:

@@ -105,8 +105,19 @@ app.command(rich_help_panel=_research, context_settings=ALLOW_BARE_SETTINGS)(doc
 app.command(rich_help_panel="Tools")(cache.cache)
 
 
+def _let_threads_sleep() -> None:
+    """Have PyTorch's threads sleep, not spin, while they wait for each other.
+
+    Small operations end in a wait, and a spinning thread keeps its core from whoever has work: the
+    demo took twice the time alone and three times beside two busy programs. OpenMP reads this when
+    torch is imported.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def main() -> None:
     """Run the command line; an error that the user can act on is one message, no traceback."""
+    _let_threads_sleep()
     try:
         app()
     except CPromptError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ RENDER: Mapping[str, Callable[[Sequence[Row]], bytes]] = {
     "parquet": as_parquet,
     "jsonl": as_jsonl,
 }
+
+
+ENDS: Mapping[str, bytes] = {"parquet": b"PAR1", "jsonl": b"\n"}
+"""The last bytes of a part that is whole."""
 
 
 class AnswerParts:
@@ -55,8 +60,17 @@ class AnswerParts:
         return self.folder / f"part-{number:06d}-of-{self.count:06d}.{self.ending}"
 
     def missing(self) -> list[int]:
-        """The parts that were not written yet."""
-        return [number for number in range(self.count) if not self.path(number).exists()]
+        """The parts that were not written yet, or are cut short, as by a copy that was stopped."""
+        return [number for number in range(self.count) if not self._is_whole(number)]
+
+    def _is_whole(self, number: int) -> bool:
+        end = ENDS[self.ending]
+        try:
+            with self.path(number).open("rb") as file:
+                file.seek(-len(end), os.SEEK_END)
+                return file.read() == end
+        except OSError:  # it is not there, or shorter than that
+            return False
 
     def write(self, number: int, rows: Sequence[Row]) -> None:
         """Write a part beside its place and rename it."""

@@ -19,7 +19,7 @@ from cprompt.cli.arguments import (
     parse_settings,
 )
 from cprompt.cli.output import say
-from cprompt.errors import ConfigError, DataError, some
+from cprompt.errors import ConfigError, some
 
 
 def learn(
@@ -49,7 +49,7 @@ def learn(
     ),
     gpus_per_worker: float = GPUS,
     strict: bool = typer.Option(
-        False, "--strict", help="With --on: learn nothing if one photo cannot be read."
+        False, "--strict", help="Learn nothing if one photo cannot be read."
     ),
     device: str = DEVICE,
     settings: list[str] = SETTINGS,
@@ -60,15 +60,16 @@ def learn(
     The photos are not needed afterwards. Until the whole batch is learnt, the
     model stays as it was, whatever happens. A new model takes settings, such as
     --method.length 10 or --training.epochs 20, and keeps them for all batches.
-    With --on, photos that cannot be read are left out and listed at the end,
-    and the status is then 3.
+    Photos that cannot be read are left out and listed at the end, and the status
+    is then 3.
     """
-    if on is None and (shards or gpus_per_worker or strict):
-        raise ConfigError("--shards, --gpus-per-worker and --strict are for --on", hint="add --on")
+    if on is None and (shards or gpus_per_worker):
+        raise ConfigError("--shards and --gpus-per-worker are for --on", hint="add --on")
     method_settings, training = _by_part(parse_settings([*settings, *context.args]))
 
     from cprompt.classifier import model_folder
     from cprompt.classifier.classifier import ContinualClassifier
+    from cprompt.classifier.readable import learn_readable
     from cprompt.cli.progress import ProgressBars
 
     asked: dict[str, Any] = {
@@ -102,9 +103,8 @@ def learn(
             )
         if_stopped = "stopped; the model is as it was before this batch"
         with ProgressBars(console=console, lines=False, if_stopped=if_stopped) as bars:
-            unread: list[DataError] = []
             if on is None:
-                classifier.learn(photos, observer=bars)
+                unread = learn_readable(classifier, photos, strict=strict, observer=bars)
             else:
                 from cprompt.cluster.learning import CountOnRay
                 from cprompt.cluster.tasks import Work

@@ -147,7 +147,6 @@ def _in_parts(
     explain: bool,
 ) -> None:
     """Answer into a folder, a part at a time, whatever is not there yet."""
-    from cprompt.classifier import model_folder
     from cprompt.cli.answer_parts import AnswerParts, digest
     from cprompt.cli.progress import AnswerProgress
     from cprompt.cluster.answering import Questions, answer_here, answer_on_ray, parts_of
@@ -155,8 +154,9 @@ def _in_parts(
 
     photos = [photo for given in images for photo in photo_files(given)]
     ranges = parts_of(len(photos), shards)
+    questions = Questions.of(model, weights, **how)
     about = {
-        "model": model_folder.read_about(model)["model"],
+        "model": questions.model_id,
         "photos": len(photos),
         "list": digest(photos),
         "top": top,
@@ -168,7 +168,6 @@ def _in_parts(
     console = Console(stderr=True)
     unread = unknown = 0
     if missing:
-        questions = Questions.of(model, weights, **how)
         total = sum(map(len, missing.values()))
         with AnswerProgress(total, console) as progress:
 

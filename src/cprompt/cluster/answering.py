@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from cprompt.classifier import model_folder
 from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.readable import explain_readable
-from cprompt.classifier.shards import spread_over
+from cprompt.classifier.shards import refuse_if_package_is_missing, spread_over
 from cprompt.cluster.connection import connected
 from cprompt.cluster.tasks import Work, collect, named_worker, slots
 from cprompt.errors import DataError
@@ -42,10 +43,16 @@ class Questions:
     @classmethod
     def of(cls, folder: Path, weights: str | None = None, **how: Any) -> Questions:
         """About the model in a folder; `weights` as for `ContinualClassifier.load`."""
-        backbone = model_folder.read_about(folder)["backbone"]
+        files = model_folder.read_files(folder)
+        backbone = json.loads(files[model_folder.FILE])["backbone"]
         if weights is None and backbone.get("file"):
             weights = str(backbone["file"])
-        return cls(model_folder.read_files(folder), weights, **how)
+        return cls(files, weights, **how)
+
+    @property
+    def model_id(self) -> str:
+        """The version that answers, whatever was saved into its folder since."""
+        return str(json.loads(self.model[model_folder.FILE])["model"])
 
     def classifier(self) -> ContinualClassifier:
         """The model, loaded."""
@@ -101,6 +108,7 @@ def _answer(sent: tuple[Questions, Work], photos: Sequence[Any]) -> Answers:
     with named_worker():
         work.begin()
         answers = explain_readable(_classifier(questions), photos, questions.top)
+        refuse_if_package_is_missing(answers)
         missing = [each for each in answers if _is_missing(each)]
         if len(missing) == len(photos):
             raise DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from typing import Any
 import cprompt
 from cprompt import plugins
 from cprompt.errors import ClusterError, CPromptError
+
+_ABSENT = re.compile(r"No module named|Can't get attribute|module 'cprompt[\w.]*' has no attribute")
+"""What Python says where another version of cprompt, or none, is asked for one of our tasks."""
 
 RETRIES = 5
 """How often a task is started again after its worker died. Errors of the task are not retried."""
@@ -110,7 +114,7 @@ def value(ray: Any, reference: Any) -> Any:
         cause = error.cause
         if isinstance(cause, CPromptError):
             raise type(cause)(cause.message, hint=cause.hint, file=cause.file) from None
-        if isinstance(cause, ImportError) or "No module named" in str(error):
+        if isinstance(cause, ImportError) or _ABSENT.search(str(error)):
             raise ClusterError(
                 f"a worker cannot import what it needs ({str(cause).splitlines()[-1]})",
                 hint="install the same cprompt, and the same plugins, on all machines",

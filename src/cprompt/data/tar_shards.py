@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -12,6 +13,7 @@ from cprompt.errors import DataError
 
 SUFFIX = ".tar"
 _LABELS = (".cls", ".txt")
+"""Where both are there, the first counts: the other is then often a caption."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class TarEntry:
 def read_index(tar: str) -> list[TarEntry]:
     """The images of a tar file in its order; of the images only headers are read."""
     images: dict[str, TarImage] = {}
-    labels: dict[str, str] = {}
+    labels: dict[tuple[str, str], str] = {}
     try:
         with opened(tar) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
@@ -60,8 +62,12 @@ def read_index(tar: str) -> list[TarEntry]:
                 if suffix in _LABELS:
                     content = archive.extractfile(member)
                     assert content is not None
-                    labels[key] = content.read().decode("utf-8").strip()
+                    told = content.read().decode("utf-8").strip()
+                    if labels.setdefault((key, suffix), told) != told:
+                        raise _twice(tar, "label", key)
                 elif suffix in IMAGE_SUFFIXES:
+                    if key in images:
+                        raise _twice(tar, "image", key)
                     images[key] = TarImage(tar, member.name, member.offset_data, member.size)
     except (tarfile.TarError, UnicodeDecodeError) as error:
         raise DataError(
@@ -71,4 +77,16 @@ def read_index(tar: str) -> list[TarEntry]:
         ) from error
     if not images:
         raise DataError("has no image in it", file=tar, hint="expected KEY.jpg and KEY.cls")
-    return [TarEntry(image, labels.get(key)) for key, image in images.items()]
+    return [TarEntry(image, _label(labels, key)) for key, image in images.items()]
+
+
+def _label(labels: Mapping[tuple[str, str], str], key: str) -> str | None:
+    return next((labels[key, suffix] for suffix in _LABELS if (key, suffix) in labels), None)
+
+
+def _twice(tar: str, what: str, key: str) -> DataError:
+    return DataError(
+        f"has more than one {what} of the key {key}",
+        file=tar,
+        hint="give every image a key of its own: KEY.jpg and KEY.cls",
+    )

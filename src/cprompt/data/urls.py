@@ -93,4 +93,7 @@ def is_folder(url: str) -> bool:
 def matching(url: str) -> list[str]:
     """The URLs that a pattern with * stands for, in order."""
     system, path = file_system(url)
-    return sorted(system.unstrip_protocol(each) for each in system.glob(path))
+    try:
+        return sorted(system.unstrip_protocol(each) for each in system.glob(path))
+    except OSError as error:
+        raise DataError(f"cannot be listed ({error})", file=url) from error

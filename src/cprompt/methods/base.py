@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cprompt.errors import BackboneError, ConfigError, ModelError
+from cprompt.methods.parts.growing_rows import growing_without_copies
 from cprompt.methods.registry import METHODS, method_class
 from cprompt.ranks import ALONE, Ranks
 from cprompt.settings import from_mapping
@@ -411,9 +412,10 @@ def rebuild(method: Method, sizes: Iterable[int], state: Mapping[str, Tensor], o
     closed, last = (sizes[:-1], sizes[-1:]) if open_ else (sizes, [])
     # Room made task by task is copied with every task; for thousands of tasks that takes hours.
     at_once = [sum(closed)] if closed and method.tasks_leave_no_trace else closed
-    for size in at_once:
-        method.begin_task(size, rng)
-        method.close_task()
+    with growing_without_copies(method):
+        for size in at_once:
+            method.begin_task(size, rng)
+            method.close_task()
     method.task_sizes = closed
     for size in last:
         method.begin_task(size, rng)

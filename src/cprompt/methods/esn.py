@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cprompt.methods.base import Batches, Draws, Method, register
 from cprompt.methods.parts import token_prompts
 from cprompt.methods.parts.consistency import split_by_task
-from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.growing_rows import GrowingRows, grown
 from cprompt.methods.parts.heads import HeadConfig, TaskHeads
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
@@ -93,7 +93,7 @@ class ESN(Method):
         self.blocks.open(self.backbone.vit.cls_token.flatten(), rng)
         self.heads.open(n_classes, rng)
         new = torch.full((n_classes,), self.n_tasks - 1).to(self.class_task)
-        self.class_task = torch.cat([self.class_task, new])
+        self.class_task = grown(self.class_task, new)
 
     def close_task(self) -> None:
         """Freeze the task's block and head and, with `freeze_prompt`, the prompt."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from cprompt.methods.base import Draws, Method, register
 from cprompt.methods.parts import token_prompts
+from cprompt.methods.parts.growing_rows import grown
 from cprompt.methods.parts.heads import new_head
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.vit.promptable import Embedded, FrozenViT
@@ -36,8 +37,8 @@ class FineTune(Method):
         if self.n_tasks == 1:
             self.prompt.data.copy_(token_prompts.fresh(self.config, self.backbone, rng))
         weight, bias = new_head(n_classes, self.backbone.dim, rng)
-        self.weight = nn.Parameter(torch.cat([self.weight.detach(), weight.to(self.weight)]))
-        self.bias = nn.Parameter(torch.cat([self.bias.detach(), bias.to(self.bias)]))
+        self.weight = nn.Parameter(grown(self.weight.detach(), weight.to(self.weight)))
+        self.bias = nn.Parameter(grown(self.bias.detach(), bias.to(self.bias)))
 
     def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
         """Cross-entropy over all classes seen, on images of the current ones only."""

@@ -17,7 +17,7 @@ from cprompt.methods.parts.gaussians import (
     replace_rows,
     task_of_class,
 )
-from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.growing_rows import GrowingRows, grown
 from cprompt.methods.parts.heads import TaskHeads, new_head
 from cprompt.seeds import generator
 from cprompt.settings import check, setting
@@ -123,8 +123,8 @@ class HiDe(Method):
         self.prompts.open(self.prompts.frozen[-1:] if len(self.prompts) else fresh)
         self.heads.open(n_classes, rng)
         weight, bias = new_head(n_classes, self.backbone.dim, rng, self.config.head_init)
-        self.tii_weight = torch.cat([self.tii_weight, weight.to(self.tii_weight)])
-        self.tii_bias = torch.cat([self.tii_bias, bias.to(self.tii_bias)])
+        self.tii_weight = grown(self.tii_weight, weight.to(self.tii_weight))
+        self.tii_bias = grown(self.tii_bias, bias.to(self.tii_bias))
         self.plain.open(n_classes)
         self.prompted.open(n_classes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.growing_rows import GrowingRows, growing_without_copies
 
 
 def rows(*values: float) -> Tensor:
@@ -89,3 +89,18 @@ def test_open_and_closed_rows_are_saved_under_names_of_their_own() -> None:
     again.close()
     again.load_state_dict(state)
     assert torch.equal(again.all(), rows(1))
+
+
+def test_without_copies_rows_have_their_shape_and_then_room_for_values() -> None:
+    growing = GrowingRows(2)
+    with growing_without_copies(growing):
+        for _ in range(3):
+            growing.open(rows(1, 2))
+            growing.close()
+        assert growing.frozen.shape == (6, 2)
+        assert growing.frozen.untyped_storage().nbytes() == 4
+    growing.load_state_dict({"frozen": rows(1, 2, 3, 4, 5, 6)})
+    assert torch.equal(growing.all(), rows(1, 2, 3, 4, 5, 6))
+    growing.open(rows(7))
+    growing.close()
+    assert torch.equal(growing.all(), rows(1, 2, 3, 4, 5, 6, 7))

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.growing_rows import GrowingRows, grown
 from cprompt.methods.parts.heads import HeadConfig
 from cprompt.ranks import Ranks
 from cprompt.settings import check, setting
@@ -136,7 +136,7 @@ class ClassGaussians(nn.Module):
     def open(self, n_classes: int) -> None:
         """Make room for the classes of a new task, without images so far."""
         for name, rows in list(self.named_buffers()):
-            setattr(self, name, torch.cat([rows, rows.new_zeros(n_classes, *rows.shape[1:])]))
+            setattr(self, name, grown(rows, rows.new_zeros(n_classes, *rows.shape[1:])))
 
     def moments(self, n_classes: int) -> RunningMoments:
         """Empty moments for the `n_classes` classes of the latest task."""

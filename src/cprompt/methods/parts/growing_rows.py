@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor, nn
 
@@ -32,9 +36,49 @@ class GrowingRows(nn.Module):
     def close(self) -> None:
         """End the task: its rows join the frozen ones."""
         assert self.current is not None
-        self.frozen = torch.cat([self.frozen, self.current.detach()])
+        self.frozen = grown(self.frozen, self.current.detach())
         self.current = None
 
     def all(self) -> Tensor:
         """All rows (n_old + n_new, *shape); old rows have no gradient."""
         return self.frozen if self.current is None else torch.cat([self.frozen, self.current])
+
+
+_only_shapes: ContextVar[bool] = ContextVar("_only_shapes", default=False)
+
+
+def grown(old: Tensor, new: Tensor) -> Tensor:
+    """The rows `old`, then the rows `new`: a copy of both."""
+    if _only_shapes.get():
+        return old.new_zeros(()).expand(len(old) + len(new), *new.shape[1:])
+    return torch.cat([old, new])
+
+
+@contextmanager
+def growing_without_copies(module: nn.Module) -> Iterator[None]:
+    """While it lasts, rows that grow by `grown` have their shape, but no memory and no values.
+
+    Afterwards there is memory for what the module saves, to load values into. Growing task by task
+    to T tasks then costs T rows; with copies it would cost T², as all rows are copied per task.
+    """
+    before = _only_shapes.set(True)
+    try:
+        yield
+    finally:
+        _only_shapes.reset(before)
+    for part in module.modules():
+        for name, parameter in [*part.named_parameters(recurse=False)]:
+            if has_no_values(parameter):
+                setattr(part, name, nn.Parameter(_room_for(parameter), parameter.requires_grad))
+        for name, buffer in [*part.named_buffers(recurse=False)]:
+            if has_no_values(buffer) and name not in part._non_persistent_buffers_set:
+                setattr(part, name, _room_for(buffer))
+
+
+def _room_for(rows: Tensor) -> Tensor:
+    return torch.zeros_like(rows, memory_format=torch.contiguous_format)
+
+
+def has_no_values(rows: Tensor) -> bool:
+    """Whether it is one number seen many times, which cannot be written to."""
+    return rows.numel() > 1 and not any(rows.stride())

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.methods.parts.growing_rows import GrowingRows, grown, has_no_values
 
 KeysPer = Literal["class", "task"]
 
@@ -31,7 +31,7 @@ class PromptKeys(nn.Module):
         """Add the keys of a new task, orthonormal to each other and to the old ones."""
         count = n_classes if self.per == "class" else 1
         self.rows.open(orthonormal_rows(count, self.rows.frozen, rng))
-        self.key_task = torch.cat([self.key_task, torch.full((count,), task).to(self.key_task)])
+        self.key_task = grown(self.key_task, torch.full((count,), task).to(self.key_task))
 
     def close(self) -> None:
         """Freeze the keys of the current task."""
@@ -61,7 +61,7 @@ def orthonormal_rows(count: int, existing: Tensor, rng: torch.Generator) -> Tens
     """`count` unit rows, orthogonal to each other and to `existing` (n, D) if D is large enough."""
     dim = existing.shape[1]
     fresh = torch.randn(count, dim, generator=rng, dtype=torch.float64)
-    if len(existing) + count <= dim and len(existing):
+    if len(existing) + count <= dim and len(existing) and not has_no_values(existing):
         basis, _ = torch.linalg.qr(existing.cpu().double().T)
         fresh = fresh - (fresh @ basis) @ basis.T
     if count <= dim:
