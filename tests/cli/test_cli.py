@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -118,3 +120,16 @@ def test_an_error_is_one_line_and_status_2(main: Main) -> None:
 
 def test_an_error_about_a_name_that_looks_like_markup_says_the_name(main: Main) -> None:
     assert main.error("show", "[/b] [red]x") == "[/b] [red]x: does not exist"
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, wanted: str | None, found: str
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", wanted or "")
+    if wanted is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr(sys, "argv", ["cprompt", "--version"])
+    with suppress(SystemExit):
+        cli.main()
+    assert os.environ["OMP_WAIT_POLICY"] == found

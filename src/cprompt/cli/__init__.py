@@ -108,9 +108,8 @@ app.command(rich_help_panel="Tools")(cache.cache)
 def _let_threads_sleep() -> None:
     """Have PyTorch's threads sleep, not spin, while they wait for each other.
 
-    Small operations end in a wait, and a spinning thread keeps its core from whoever has work: the
-    demo took twice the time alone and three times beside two busy programs. OpenMP reads this when
-    torch is imported.
+    Every operation ends in a wait, and a spinning thread keeps its core from whoever has work; see
+    benchmarks/neighbours.py. OpenMP reads this when torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
