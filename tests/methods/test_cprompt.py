@@ -126,8 +126,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_losses_and_gradients_equal_the_naive_reference(
     backbone: FrozenViT, variant: str, tasks: int, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the passes are packed, as on a GPU, or not."""
-    monkeypatch.setattr("cprompt.vit.passes.reads_packed", lambda *_: packed)
+    """Whether the passes are packed or not."""
+    monkeypatch.setattr("cprompt.vit.passes.reads_packed", lambda vit: packed)
     method = learnt(backbone, tasks, **VARIANTS[variant])
     images, targets = batch(method)
     naive = Naive(method, seed=3)

@@ -14,19 +14,15 @@ from cprompt.vit.promptable import FrozenViT, PromptableViT, Prompts
 from tests.vit.common import close, images, small
 from tests.vit.test_packed import three_passes
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-
 
 def frozen(kind: str = "plain") -> FrozenViT:
     return FrozenViT(small(kind), "small", "random")
 
 
-def test_passes_are_packed_on_a_gpu_if_all_blocks_are_known() -> None:
-    assert reads_packed(frozen(), CUDA)
-    assert not reads_packed(frozen(), CPU)
-    assert not reads_packed(frozen("blocks of another kind"), CUDA)
-    trained = PromptableViT(small("plain"), "tuned")  # whose weights need gradients
-    assert not reads_packed(trained, CUDA)
+def test_passes_are_packed_if_all_blocks_are_known_and_frozen() -> None:
+    assert reads_packed(frozen())
+    assert not reads_packed(frozen("blocks of another kind"))
+    assert not reads_packed(PromptableViT(small("plain"), "tuned"))
 
 
 def test_one_by_one_each_pass_is_a_read_and_the_first_has_a_gradient() -> None:
@@ -66,7 +62,6 @@ def test_what_cannot_be_packed_is_read_one_by_one(
 
     for name in ("read_packed", "read_apart"):
         monkeypatch.setattr(passes, name, counted(name))
-    monkeypatch.setattr(passes, "reads_packed", lambda *_: True)
     found = read_passes(vit, embedded, some)
     assert said == ["read_apart" if prefixed else "read_packed"]
     for one, other in zip(found, read_apart(vit, embedded, some), strict=True):

@@ -57,7 +57,7 @@ def compile_backbones(
         for vit in vits:
             vit.compile()
             images = torch.zeros(2, 3, *vit.image_size, device=device)
-            packed = method.reads_passes and reads_packed(vit, device)
+            packed = method.reads_passes and reads_packed(vit)
             compile_all_cases(vit, images, precision, packed)
     except Exception as error:  # a compiler may raise anything on an unsupported machine
         for vit in vits:

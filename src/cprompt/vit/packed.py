@@ -131,9 +131,9 @@ def _block(
     vit: FrozenViT, block: Any, x: Tensor, pending: Tensor | None, sizes: _Sizes, keep: bool
 ) -> tuple[Tensor, Tensor, _Sizes, _Kept | None]:
     x, mean, scale, qkv = vit.stages.into_attention(block, x, pending)
-    into = _first((x, mean, scale), sizes)
+    into = _first((x, mean, scale), sizes) if keep else None
     heads = [_heads(block.attn, part, 3) for part in sizes.views(qkv)]
-    return _after(vit, block, x, heads, sizes, into if keep else None)
+    return _after(vit, block, x, heads, sizes, into)
 
 
 def _last_block(
@@ -141,7 +141,7 @@ def _last_block(
 ) -> tuple[Tensor, Tensor, _Sizes, _Kept | None]:
     """Only the class tokens are computed further; the others give them keys and values."""
     x, mean, scale, kv = vit.stages.keys_and_values(block, x, pending)
-    into = _first((x, mean, scale), sizes)
+    into = _first((x, mean, scale), sizes) if keep else None
     few = sizes.class_tokens()
     x = torch.cat([part[:, 0] for part in sizes.views(x)])
     mean, scale, q = vit.stages.queries(block, x)
@@ -149,8 +149,8 @@ def _last_block(
         (*_heads(block.attn, one, 1), *_heads(block.attn, two, 2))
         for one, two in zip(few.views(q), sizes.views(kv), strict=True)
     ]
-    asked = _first((x, mean, scale), few)
-    return _after(vit, block, x, heads, few, into if keep else None, asked)
+    asked = _first((x, mean, scale), few) if keep else None
+    return _after(vit, block, x, heads, few, into, asked)
 
 
 def _after(
@@ -163,7 +163,10 @@ def _after(
     asked: Normed | None = None,
 ) -> tuple[Tensor, Tensor, _Sizes, _Kept | None]:
     """Attention and what follows it; with `into`, also what the gradient needs."""
-    trained = heads[0] if into is None else tuple(h.detach().requires_grad_() for h in heads[0])
+    trained = heads[0]
+    if into is not None:
+        own = trained if x.is_cuda else tuple(part.clone() for part in trained)
+        trained = tuple(part.detach().requires_grad_() for part in own)
     with torch.set_grad_enabled(into is not None):
         first = _attend(block.attn, trained)
     others = [_attend(block.attn, other) for other in heads[1:]]
@@ -172,7 +175,7 @@ def _after(
     if into is None:
         return x, pending, sizes, None
     after = _first((x, mean, scale), sizes)
-    kept = _Kept(into, asked, trained, first, after, _alone(hidden[: sizes.first]))
+    kept = _Kept(into, asked, trained, first, after, _kept(hidden, sizes))
     return x, pending, sizes, kept
 
 
@@ -199,8 +202,14 @@ def _length(prompt: Tensor | None) -> int:
 
 def _first(normed: Normed, sizes: _Sizes) -> Normed:
     """Of the rows of the first pass."""
-    x, mean, scale = (_alone(tensor[: sizes.first]) for tensor in normed)
+    x, mean, scale = (_kept(tensor, sizes) for tensor in normed)
     return x, mean, scale
+
+
+def _kept(rows: Tensor, sizes: _Sizes) -> Tensor:
+    """The rows of the first pass; on a CPU, whose memory is small, copied to free the others."""
+    first = rows[: sizes.first]
+    return _alone(first) if rows.is_cuda else first.clone()
 
 
 def _alone(view: Tensor) -> Tensor:
@@ -269,14 +278,19 @@ def _block_back(vit: FrozenViT, block: Any, kept: _Kept, g: Tensor) -> Tensor:
     """Gradient of what entered the block, from that of what left it."""
     stages = vit.stages
     g_after, g_seen = stages.back_after_attention(block, kept.after, kept.hidden, g)
-    of_heads = torch.autograd.grad(kept.seen, kept.heads, g_seen.to(kept.seen.dtype))
-    q, k, v = (part.transpose(1, 2) for part in of_heads)  # (n, N, heads, d)
+    torch.autograd.backward(kept.seen, g_seen.to(kept.seen.dtype))
+    q, k, v = (_gradient(part).transpose(1, 2) for part in kept.heads)  # (n, N, heads, d)
     if kept.asked is None:
         return stages.back_into_attention(block, kept.into, _side_by_side(q, k, v), g_after)
     g = stages.back_keys_and_values(block, kept.into, _side_by_side(k, v))
     asked = stages.back_queries(block, kept.asked, _side_by_side(q), g_after)
     g.view(len(q), -1, g.shape[-1])[:, 0] += asked
     return g
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    assert leaf.grad is not None
+    return leaf.grad
 
 
 def _side_by_side(*heads: Tensor) -> Tensor:
