@@ -32,6 +32,7 @@ from benchmarks.work import Pass, Work
 from cprompt.files import read_json
 from cprompt.research.evaluation import Evaluator, TaskCounts
 from cprompt.research.record import Record
+from cprompt.vit import passes
 
 SIZES = {"image-size": 32, "batch": 2, "tasks": 2, "classes": 3, "length": 2}
 TINY = ["--device=cpu", "--backbone=test_vit", *(f"--{k}={v}" for k, v in SIZES.items())]
@@ -48,8 +49,17 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_train_step_writes_what_it_shows(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train_step.main(TINY)
     result = read_json(results / "train_step.json")
-    assert list(result["contenders"]) == ["released, fp32", "ours, fp32", "ours, bf16"]
+    assert list(result["contenders"]) == [
+        "released, fp32",
+        "ours, fp32",
+        "ours, bf16",
+        "apart, fp32",
+    ]
     shown = capsys.readouterr().out
+    profile = (results / "train_step_profile.txt").read_text()
+    assert profile.startswith("apart, fp32")
+    assert "ours, fp32" in profile
+    assert "aten::addmm" in profile
     first = result["contenders"]["released, fp32"]["seconds"]["median"]
     for name, row in result["contenders"].items():
         seconds = row["seconds"]["median"]
@@ -58,6 +68,27 @@ def test_train_step_writes_what_it_shows(results: Path, capsys: pytest.CaptureFi
         assert f"{1e3 * seconds:.2f}" in shown
     assert result["hardware"]["torch"] == torch.__version__
     assert result["settings"]["tasks"] == 2
+
+
+def test_only_the_apart_step_reads_its_passes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = train_step.Step("cpu", "test_vit", "random:0", 32, 2, 2, 3, 2)
+    inner, apart = passes.read_apart, []
+    monkeypatch.setattr(passes, "read_apart", lambda *given: apart.append(1) or inner(*given))
+    cpu = torch.device("cpu")
+    for name, build in {**train_step.contenders(cpu), **train_step.variants(cpu)}.items():
+        apart.clear()
+        build(step)()
+        assert bool(apart) == (name == "apart, fp32")
+
+
+def test_a_kernel_that_does_not_run_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise RuntimeError("No available kernel.\nmore")
+
+    def works() -> None: ...
+
+    assert train_step.that_work({"one": works, "two": fails}) == {"one": works}
+    assert "two: left out: No available kernel.\n" in capsys.readouterr().out
 
 
 def test_predict_counts_images_a_second(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
