@@ -168,7 +168,8 @@ def _after(
         own = trained if x.is_cuda else tuple(part.clone() for part in trained)
         trained = tuple(part.detach().requires_grad_() for part in own)
     with torch.set_grad_enabled(into is not None):
-        first = _attend(block.attn, trained)
+        # Views, because tools that watch modules, as torch's FLOP counter, cannot watch leaves.
+        first = _attend(block.attn, [part.view_as(part) for part in trained])
     others = [_attend(block.attn, other) for other in heads[1:]]
     seen = torch.cat([first.detach(), *others])
     x, mean, scale, hidden, pending = vit.stages.after_attention(block, x, seen)
@@ -278,19 +279,14 @@ def _block_back(vit: FrozenViT, block: Any, kept: _Kept, g: Tensor) -> Tensor:
     """Gradient of what entered the block, from that of what left it."""
     stages = vit.stages
     g_after, g_seen = stages.back_after_attention(block, kept.after, kept.hidden, g)
-    torch.autograd.backward(kept.seen, g_seen.to(kept.seen.dtype))
-    q, k, v = (_gradient(part).transpose(1, 2) for part in kept.heads)  # (n, N, heads, d)
+    of_heads = torch.autograd.grad(kept.seen, kept.heads, g_seen.to(kept.seen.dtype))
+    q, k, v = (part.transpose(1, 2) for part in of_heads)  # (n, N, heads, d)
     if kept.asked is None:
         return stages.back_into_attention(block, kept.into, _side_by_side(q, k, v), g_after)
     g = stages.back_keys_and_values(block, kept.into, _side_by_side(k, v))
     asked = stages.back_queries(block, kept.asked, _side_by_side(q), g_after)
     g.view(len(q), -1, g.shape[-1])[:, 0] += asked
     return g
-
-
-def _gradient(leaf: Tensor) -> Tensor:
-    assert leaf.grad is not None
-    return leaf.grad
 
 
 def _side_by_side(*heads: Tensor) -> Tensor:
