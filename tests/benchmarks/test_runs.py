@@ -16,6 +16,7 @@ from PIL import Image
 
 from benchmarks import __main__ as all_of_them
 from benchmarks import (
+    closed_form,
     cluster,
     common,
     epoch,
@@ -102,6 +103,29 @@ def test_predict_counts_images_a_second(results: Path, capsys: pytest.CaptureFix
         plain = found["timm forward, fp32"]["seconds"]["median"]
         assert row["times_timm_fp32"] == pytest.approx(plain / seconds)
         assert name in shown
+
+
+def test_the_closed_form_is_compared_with_timm_in_the_same_precision(results: Path) -> None:
+    closed_form.main(TINY)
+    result = read_json(results / "closed_form.json")
+    found = result["contenders"]
+    assert list(found) == [
+        f"{what}, {precision}"
+        for precision in ("fp32", "bf16")
+        for what in ("timm forward", "learn", "predict")
+    ]
+    for name, row in found.items():
+        plain = found[f"timm forward, {name[-4:]}"]["seconds"]["median"]
+        assert row["times_timm"] == pytest.approx(plain / row["seconds"]["median"])
+        assert row["inputs_per_second"] == pytest.approx(2 / row["seconds"]["median"])
+    assert result["head_seconds"]["median"] > 0
+
+
+def test_the_closed_form_has_learnt_its_batch_before_it_is_timed() -> None:
+    step = train_step.Step("cpu", "test_vit", "random:0", 32, 4, 1, 2, 2)
+    method, images, _ = closed_form.learnt(step)
+    assert method.moments.count.tolist() == [2, 2]
+    assert method.respond(images).logits.shape == (4, 2)
 
 
 def test_an_answer_is_two_passes_and_a_plain_forward_one() -> None:
@@ -246,7 +270,14 @@ def test_all_of_them_run_with_the_shared_options_past_a_fault(
         if name == "predict":
             raise SystemExit("at fault")
 
-    assert list(all_of_them.BENCHMARKS) == ["train_step", "predict", "evaluate", "epoch", "memory"]
+    assert list(all_of_them.BENCHMARKS) == [
+        "train_step",
+        "predict",
+        "closed_form",
+        "evaluate",
+        "epoch",
+        "memory",
+    ]
     fakes = {name: partial(run, name) for name in all_of_them.BENCHMARKS}
     monkeypatch.setattr(all_of_them, "BENCHMARKS", fakes)
     names = ["predict", "epoch", "memory"]
@@ -264,7 +295,8 @@ def test_all_of_them_run_with_the_shared_options_past_a_fault(
 
 
 @pytest.mark.parametrize(
-    "benchmark", [train_step, predict, memory, epoch, evaluate, many_classes, cluster]
+    "benchmark",
+    [train_step, predict, closed_form, memory, epoch, evaluate, many_classes, cluster],
 )
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(
     benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
