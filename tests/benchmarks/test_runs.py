@@ -23,6 +23,7 @@ from benchmarks import (
     evaluate,
     many_classes,
     memory,
+    precision,
     predict,
     predict_process,
     scale,
@@ -31,6 +32,7 @@ from benchmarks import (
 from benchmarks.images import draw_dataset, draw_jpegs
 from benchmarks.work import Pass, Work
 from cprompt.files import read_json
+from cprompt.research.config import RunConfig, resolve
 from cprompt.research.evaluation import Evaluator, TaskCounts
 from cprompt.research.record import Record
 from cprompt.vit import passes
@@ -126,6 +128,26 @@ def test_the_closed_form_has_learnt_its_batch_before_it_is_timed() -> None:
     method, images, _ = closed_form.learnt(step)
     assert method.moments.count.tolist() == [2, 2]
     assert method.respond(images).logits.shape == (4, 2)
+
+
+def test_both_precisions_run_on_the_same_class_order(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tiny: dict[str, Any],
+) -> None:
+    def smaller(*given: str, overrides: dict[str, Any]) -> RunConfig:
+        return resolve(*given, overrides={**tiny, **overrides})
+
+    monkeypatch.setattr(precision, "resolve", smaller)
+    precision.main(["--quick", "--device=cpu", "--out", str(tmp_path), "--benchmark=shapes"])
+    shown = capsys.readouterr().out
+    records = {file.stem: read_json(file) for file in tmp_path.glob("*.json")}
+    assert sorted(records) == ["bf16-1993", "fp32-1993"]
+    for name, record in records.items():
+        assert record["config"]["training"]["precision"] == name[:4]
+        assert record["config"]["seeds"]["order"] == 1993
+        assert f"{record['summary']['last_accuracy']:.2f}" in shown
 
 
 def test_an_answer_is_two_passes_and_a_plain_forward_one() -> None:
@@ -227,6 +249,18 @@ def test_other_answers_than_from_scratch_are_a_failure(
     (stream,) = read_json(results / "evaluate.json")["streams"]
     assert stream["rows_that_differ"] == 1
     assert "NO" in capsys.readouterr().out
+
+
+def test_a_gpu_may_answer_one_image_in_a_thousand_differently() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    for rows, share, on_cpu, on_cuda in ((0, 0, True, True), (1, 1e-3, False, True)):
+        stream = {"rows_that_differ": rows, "share_of_answers_that_differ": share}
+        assert evaluate.allowed(stream, cpu) == on_cpu
+        assert evaluate.allowed(stream, cuda) == on_cuda
+    assert not evaluate.allowed({"share_of_answers_that_differ": 0.002}, cuda)
+    one = TaskCounts([3, 3], {"selected": [1, 3]}, None, None)
+    other = TaskCounts([3, 3], {"selected": [2, 1]}, None, None)
+    assert evaluate._answers_that_differ(one, other) == 3
 
 
 def test_passes_of_a_finished_run_come_from_its_record(
