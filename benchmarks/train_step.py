@@ -174,6 +174,8 @@ APART = {
     for name in ("cprompt.vit.passes.reads_packed", "cprompt.training.acceleration.reads_packed")
 }
 """What to replace for passes that are not packed."""
+ONE_STREAM = {"cprompt.vit.packed.run_on_streams": lambda *calls: [call() for call in calls]}
+"""What to replace for packed passes whose attention runs one after the other."""
 KERNELS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -221,6 +223,7 @@ def variants(device: torch.device) -> dict[str, Callable[[Step], Call]]:
     return {
         "apart, bf16, graphs": partial(changed, known["ours, bf16, graphs"], APART),
         "apart, bf16, compile": partial(changed, fastest, APART),
+        "ours, bf16, compile, one stream": partial(changed, fastest, ONE_STREAM),
         **{
             f"ours, bf16, compile, {name}": partial(
                 changed, fastest, {"cprompt.vit.packed.ATTENTION": [kernel]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from cprompt.vit.blocks import settled
 from cprompt.vit.packed_block import Normed
 from cprompt.vit.promptable import Embedded, FrozenViT, Prompts, autocast
+from cprompt.vit.streams import run_on_streams
 
 ATTENTION: list[SDPBackend] | None = None
 """The kernels that attention may use here; None: torch chooses among all."""
@@ -167,10 +169,15 @@ def _after(
     if into is not None:
         own = trained if x.is_cuda else tuple(part.clone() for part in trained)
         trained = tuple(part.detach().requires_grad_() for part in own)
-    with torch.set_grad_enabled(into is not None):
-        # Views, because tools that watch modules, as torch's FLOP counter, cannot watch leaves.
-        first = _attend(block.attn, [part.view_as(part) for part in trained])
-    others = [_attend(block.attn, other) for other in heads[1:]]
+
+    def with_gradient() -> Tensor:
+        with torch.set_grad_enabled(into is not None):
+            # Views, because tools that watch modules, as torch's FLOP counter, cannot watch leaves.
+            return _attend(block.attn, [part.view_as(part) for part in trained])
+
+    first, *others = run_on_streams(
+        with_gradient, *(partial(_attend, block.attn, other) for other in heads[1:])
+    )
     seen = torch.cat([first.detach(), *others])
     x, mean, scale, hidden, pending = vit.stages.after_attention(block, x, seen)
     if into is None:
