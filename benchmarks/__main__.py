@@ -14,12 +14,13 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import common, epoch, evaluate, memory, predict, train_step
+from benchmarks import closed_form, common, epoch, evaluate, memory, predict, train_step
 from cprompt.device import pick_device
 
 BENCHMARKS: dict[str, Callable[[Sequence[str]], None]] = {
     "train_step": train_step.main,
     "predict": predict.main,
+    "closed_form": closed_form.main,
     "evaluate": evaluate.main,
     "epoch": epoch.main,
     "memory": memory.main,

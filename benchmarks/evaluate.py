@@ -8,7 +8,8 @@ The same classes and test images are cut into 5, 10, 20 and 40 tasks. Nothing is
 mean query of a class's training images replaces its key, so that prompts are chosen about as well
 as in a run, and its row of the head; prompts stay at their random initial values. `ours` is one
 Evaluator for the whole stream, `scratch` a new one after each task. The script fails unless all
-their counts are the same. Everything is computed in fp32.
+their counts are the same; on a GPU, whose sums depend on the size of a batch, one answer in a
+thousand may differ. Everything is computed in fp32.
 
 Passes through the backbone are counted per test image, over the whole stream:
 
@@ -24,7 +25,7 @@ Passes through the backbone are counted per test image, over the whole stream:
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ class Bench:
         rows: list[TaskCounts] = []
         seconds = scratch_seconds = 0.0
         scratch_passes = {"query": 0, "prompted": 0}
-        differing = 0
+        differing = answers_differing = answers = 0
         for task in range(n_tasks):
             self._learn(method, stream, task)
             row, spent = _timed(ours)
@@ -120,6 +121,8 @@ class Bench:
             scratch_seconds += spent
             scratch_passes = {k: n + scratch.passes[k] for k, n in scratch_passes.items()}
             differing += row != from_scratch
+            answers_differing += _answers_that_differ(row, from_scratch)
+            answers += sum(row.count)
         n_images = len(self.test.targets)
         return {
             "tasks": n_tasks,
@@ -132,6 +135,7 @@ class Bench:
             "scratch_seconds": scratch_seconds,
             "times_faster": scratch_seconds / seconds,
             "rows_that_differ": differing,
+            "share_of_answers_that_differ": answers_differing / answers,
             "last_accuracy": last_accuracy(matrix_of(rows, stream)),
             "selection_accuracy": selection_accuracy(rows[-1]),
         }
@@ -181,6 +185,27 @@ def _timed(evaluator: Evaluator) -> tuple[TaskCounts, float]:
     start = time.perf_counter()
     row = evaluator.evaluate()
     return row, time.perf_counter() - start
+
+
+def _answers_that_differ(one: TaskCounts, other: TaskCounts) -> int:
+    """At least so many answers are right in one and wrong in the other."""
+    return sum(
+        abs(a - b)
+        for mode, counts in one.correct.items()
+        for a, b in zip(counts, other.correct[mode], strict=True)
+    )
+
+
+def _identical(stream: Mapping[str, Any]) -> str:
+    share = stream["share_of_answers_that_differ"]
+    return f"NO, {100 * share:.3f} % differ" if stream["rows_that_differ"] else "yes"
+
+
+def allowed(stream: Mapping[str, Any], device: torch.device) -> bool:
+    """Whether both ways agree as far as they can on this device."""
+    if device.type == "cpu":
+        return bool(stream["rows_that_differ"] == 0)
+    return bool(stream["share_of_answers_that_differ"] <= 1e-3)
 
 
 def of_run(record: Record) -> dict[str, Any]:
@@ -275,7 +300,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "s: ours": f"{stream['seconds']:.2f}",
             "s: scratch": f"{stream['scratch_seconds']:.2f}",
             "faster": f"{stream['times_faster']:.2f}×",
-            "identical": "NO" if stream["rows_that_differ"] else "yes",
+            "identical": _identical(stream),
             "prompt right": f"{stream['selection_accuracy']:.0f} %",
             "accuracy": f"{stream['last_accuracy']:.0f} %",
         }
@@ -302,7 +327,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     common.show(title, rows, seen, notes)
     result = {"settings": settings.to_dict(), "streams": streams}
     print(f"Written: {common.save('evaluate', seen, result, out)}")
-    if any(stream["rows_that_differ"] for stream in streams):
+    if not all(allowed(stream, device) for stream in streams):
         raise SystemExit("keeping results gave other answers than evaluating from scratch")
 
 

@@ -5,7 +5,10 @@
 
 The images are noise that stays on the device, because only arithmetic is timed; every contender
 gets the same random draws. FLOP are those of benchmarks/work.py: for ours, the least a step can do.
-benchmarks/memory.py measures the memory of a step.
+"apart" is ours with the three passes one by one, "packed" with one product per layer for all; ours
+alone is whichever of them a run takes on this device. On CUDA the packed step is also timed with
+each attention kernel. Where the time goes, packed and apart, is written beside the record, as
+NAME_profile.txt. benchmarks/memory.py measures the memory of a step.
 """
 
 from __future__ import annotations
@@ -14,8 +17,13 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch.nn.attention import SDPBackend
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import common
 from benchmarks.common import Call, matmul_rate
@@ -162,6 +170,34 @@ def ours(step: Step, precision: Precision, accelerate: Acceleration) -> Call:
 
 
 RELEASED = "released, fp32"
+APART: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ()}
+"""What to replace for passes that are not packed."""
+PACKED: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ("cpu", "cuda")}
+"""What to replace for passes that are packed on a GPU as well."""
+ONE_STREAM = {"cprompt.vit.packed.run_on_streams": lambda *calls: [call() for call in calls]}
+"""What to replace for packed passes whose attention runs one after the other."""
+KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
+
+def changed(build: Callable[[Step], Call], replaced: dict[str, Any], step: Step) -> Call:
+    """A contender whose every step sees `replaced`, by dotted name."""
+    take = build(step)
+
+    def step_() -> None:
+        patches = [patch(name, value) for name, value in replaced.items()]
+        for each in patches:
+            each.start()
+        try:
+            take()
+        finally:
+            for each in patches:
+                each.stop()
+
+    return step_
 
 
 def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callable[[Step], Call]]:
@@ -178,6 +214,89 @@ def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callabl
     return found
 
 
+def variants(device: torch.device) -> dict[str, Callable[[Step], Call]]:
+    """Our step with passes apart, and with each attention kernel."""
+    known = contenders(device)
+    fastest = known["ours, bf16, compile" if device.type == "cuda" else "ours, fp32"]
+    if device.type != "cuda":
+        return {"apart, fp32": partial(changed, fastest, APART)}
+    attention = "cprompt.vit.packed.ATTENTION"
+    return {
+        "packed, bf16, graphs": partial(changed, known["ours, bf16, graphs"], PACKED),
+        "packed, bf16, compile": partial(changed, fastest, PACKED),
+        "packed, bf16, compile, one stream": partial(changed, fastest, PACKED | ONE_STREAM),
+        **{
+            f"packed, bf16, compile, {name}": partial(
+                changed, fastest, PACKED | {attention: [kernel]}
+            )
+            for name, kernel in KERNELS.items()
+        },
+    }
+
+
+def that_work(takes: dict[str, Call]) -> dict[str, Call]:
+    """Those whose first step succeeds; a kernel may not know this card or these shapes."""
+    found = {}
+    for name, take in takes.items():
+        try:
+            take()
+        except RuntimeError as error:
+            print(f"{name}: left out: {str(error).strip().splitlines()[0]}")
+        else:
+            found[name] = take
+    return found
+
+
+# --- where the time goes ------------------------------------------------------------------------
+
+PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "::mm", "addmm")
+ATTENTION = ("flash", "fmha", "sdpa", "attention")
+
+
+def profiled(take: Call, device: torch.device, steps: int) -> str:
+    """The operations of a step that take longest, and the shares of products and attention."""
+    on_cuda = device.type == "cuda"
+    activities = [ProfilerActivity.CUDA if on_cuda else ProfilerActivity.CPU]
+    common.synchronize(device)
+    with profile(activities=activities) as seen:
+        for _ in range(steps):
+            take()
+        common.synchronize(device)
+    times = {
+        event.key: (event.self_device_time_total if on_cuda else event.self_cpu_time_total, event)
+        for event in seen.key_averages()
+    }
+    ranked = sorted(times.items(), key=lambda item: -item[1][0])
+    total = sum(time for time, _ in times.values()) or 1
+    shares: dict[str, float] = {"attention": 0, "products": 0, "rest": 0}
+    for name, (time, _) in ranked:
+        low = name.lower()
+        kinds = {"attention": ATTENTION, "products": PRODUCTS}
+        kind = next((k for k, words in kinds.items() if any(w in low for w in words)), "rest")
+        shares[kind] += time
+    lines = [f"{total / 1e3 / steps:.2f} ms per step, added over streams"]
+    lines += [f"{100 * time / total:5.1f} %  {kind}" for kind, time in shares.items()]
+    lines += ["", "us/step  calls/step  operation"]
+    lines += [
+        f"{time / steps:7.0f}  {event.count / steps:10.1f}  {name[:110]}"
+        for name, (time, event) in ranked[:25]
+    ]
+    return "\n".join(lines)
+
+
+def write_profiles(takes: dict[str, Call], device: torch.device, path: Path) -> None:
+    """Profiles of the fastest step, packed and apart."""
+    suffix = "bf16, compile" if device.type == "cuda" else "fp32"
+    steps = 5 if device.type == "cuda" else 1
+    texts = [
+        f"{name}\n\n{profiled(takes[name], device, steps)}\n"
+        for name in (f"apart, {suffix}", f"ours, {suffix}", f"packed, {suffix}")
+        if name in takes
+    ]
+    path.write_text("\n\n".join(texts), encoding="utf-8")
+    print("\n\n".join(texts))
+
+
 # --- the benchmark ------------------------------------------------------------------------------
 
 
@@ -189,7 +308,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = common.output("train_step", seen, given.out)
     step = chosen_step(given, device)
 
-    takes = {name: build(step) for name, build in contenders(device).items()}
+    builders = {**contenders(device), **variants(device)}
+    takes = that_work({name: build(step) for name, build in builders.items()})
     rounds = common.rounds(device, given.quick)
     timings = common.interleave(takes, device, rounds)
     work = step.work()
@@ -239,7 +359,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "matmul_flop_per_second": rate,
         "limit_seconds": limit,
     }
-    print(f"Written: {common.save('train_step', seen, result, out)}")
+    path = common.save("train_step", seen, result, out)
+    write_profiles(takes, device, path.with_name(f"{path.stem}_profile.txt"))
+    print(f"Written: {path}")
 
 
 if __name__ == "__main__":

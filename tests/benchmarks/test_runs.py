@@ -17,6 +17,7 @@ from PIL import Image
 
 from benchmarks import __main__ as all_of_them
 from benchmarks import (
+    closed_form,
     cluster,
     common,
     epoch,
@@ -24,6 +25,7 @@ from benchmarks import (
     many_classes,
     memory,
     neighbours,
+    precision,
     predict,
     predict_process,
     scale,
@@ -32,8 +34,10 @@ from benchmarks import (
 from benchmarks.images import draw_dataset, draw_jpegs
 from benchmarks.work import Pass, Work
 from cprompt.files import read_json
+from cprompt.research.config import RunConfig, resolve
 from cprompt.research.evaluation import Evaluator, TaskCounts
 from cprompt.research.record import Record
+from cprompt.vit import passes
 
 SIZES = {"image-size": 32, "batch": 2, "tasks": 2, "classes": 3, "length": 2}
 TINY = ["--device=cpu", "--backbone=test_vit", *(f"--{k}={v}" for k, v in SIZES.items())]
@@ -50,8 +54,17 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_train_step_writes_what_it_shows(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train_step.main(TINY)
     result = read_json(results / "train_step.json")
-    assert list(result["contenders"]) == ["released, fp32", "ours, fp32", "ours, bf16"]
+    assert list(result["contenders"]) == [
+        "released, fp32",
+        "ours, fp32",
+        "ours, bf16",
+        "apart, fp32",
+    ]
     shown = capsys.readouterr().out
+    profile = (results / "train_step_profile.txt").read_text()
+    assert profile.startswith("apart, fp32")
+    assert "ours, fp32" in profile
+    assert "aten::addmm" in profile
     first = result["contenders"]["released, fp32"]["seconds"]["median"]
     for name, row in result["contenders"].items():
         seconds = row["seconds"]["median"]
@@ -60,6 +73,27 @@ def test_train_step_writes_what_it_shows(results: Path, capsys: pytest.CaptureFi
         assert f"{1e3 * seconds:.2f}" in shown
     assert result["hardware"]["torch"] == torch.__version__
     assert result["settings"]["tasks"] == 2
+
+
+def test_only_the_apart_step_reads_its_passes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = train_step.Step("cpu", "test_vit", "random:0", 32, 2, 2, 3, 2)
+    inner, apart = passes.read_apart, []
+    monkeypatch.setattr(passes, "read_apart", lambda *given: apart.append(1) or inner(*given))
+    cpu = torch.device("cpu")
+    for name, build in {**train_step.contenders(cpu), **train_step.variants(cpu)}.items():
+        apart.clear()
+        build(step)()
+        assert bool(apart) == (name == "apart, fp32")
+
+
+def test_a_kernel_that_does_not_run_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise RuntimeError("No available kernel.\nmore")
+
+    def works() -> None: ...
+
+    assert train_step.that_work({"one": works, "two": fails}) == {"one": works}
+    assert "two: left out: No available kernel.\n" in capsys.readouterr().out
 
 
 def test_predict_counts_images_a_second(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,6 +107,49 @@ def test_predict_counts_images_a_second(results: Path, capsys: pytest.CaptureFix
         plain = found["timm forward, fp32"]["seconds"]["median"]
         assert row["times_timm_fp32"] == pytest.approx(plain / seconds)
         assert name in shown
+
+
+def test_the_closed_form_is_compared_with_timm_in_the_same_precision(results: Path) -> None:
+    closed_form.main(TINY)
+    result = read_json(results / "closed_form.json")
+    found = result["contenders"]
+    assert list(found) == [
+        f"{what}, {precision}"
+        for precision in ("fp32", "bf16")
+        for what in ("timm forward", "learn", "predict")
+    ]
+    for name, row in found.items():
+        plain = found[f"timm forward, {name[-4:]}"]["seconds"]["median"]
+        assert row["times_timm"] == pytest.approx(plain / row["seconds"]["median"])
+        assert row["inputs_per_second"] == pytest.approx(2 / row["seconds"]["median"])
+    assert result["head_seconds"]["median"] > 0
+
+
+def test_the_closed_form_has_learnt_its_batch_before_it_is_timed() -> None:
+    step = train_step.Step("cpu", "test_vit", "random:0", 32, 4, 1, 2, 2)
+    method, images, _ = closed_form.learnt(step)
+    assert method.moments.count.tolist() == [2, 2]
+    assert method.respond(images).logits.shape == (4, 2)
+
+
+def test_both_precisions_run_on_the_same_class_order(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tiny: dict[str, Any],
+) -> None:
+    def smaller(*given: str, overrides: dict[str, Any]) -> RunConfig:
+        return resolve(*given, overrides={**tiny, **overrides})
+
+    monkeypatch.setattr(precision, "resolve", smaller)
+    precision.main(["--quick", "--device=cpu", "--out", str(tmp_path), "--benchmark=shapes"])
+    shown = capsys.readouterr().out
+    records = {file.stem: read_json(file) for file in tmp_path.glob("*.json")}
+    assert sorted(records) == ["bf16-1993", "fp32-1993"]
+    for name, record in records.items():
+        assert record["config"]["training"]["precision"] == name[:4]
+        assert record["config"]["seeds"]["order"] == 1993
+        assert f"{record['summary']['last_accuracy']:.2f}" in shown
 
 
 def test_an_answer_is_two_passes_and_a_plain_forward_one() -> None:
@@ -176,6 +253,18 @@ def test_other_answers_than_from_scratch_are_a_failure(
     assert "NO" in capsys.readouterr().out
 
 
+def test_a_gpu_may_answer_one_image_in_a_thousand_differently() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    for rows, share, on_cpu, on_cuda in ((0, 0, True, True), (1, 1e-3, False, True)):
+        stream = {"rows_that_differ": rows, "share_of_answers_that_differ": share}
+        assert evaluate.allowed(stream, cpu) == on_cpu
+        assert evaluate.allowed(stream, cuda) == on_cuda
+    assert not evaluate.allowed({"share_of_answers_that_differ": 0.002}, cuda)
+    one = TaskCounts([3, 3], {"selected": [1, 3]}, None, None)
+    other = TaskCounts([3, 3], {"selected": [2, 1]}, None, None)
+    assert evaluate._answers_that_differ(one, other) == 3
+
+
 def test_passes_of_a_finished_run_come_from_its_record(
     results: Path, tmp_path: Path, hand_record: Record, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,7 +306,14 @@ def test_all_of_them_run_with_the_shared_options_past_a_fault(
         if name == "predict":
             raise SystemExit("at fault")
 
-    assert list(all_of_them.BENCHMARKS) == ["train_step", "predict", "evaluate", "epoch", "memory"]
+    assert list(all_of_them.BENCHMARKS) == [
+        "train_step",
+        "predict",
+        "closed_form",
+        "evaluate",
+        "epoch",
+        "memory",
+    ]
     fakes = {name: partial(run, name) for name in all_of_them.BENCHMARKS}
     monkeypatch.setattr(all_of_them, "BENCHMARKS", fakes)
     names = ["predict", "epoch", "memory"]
@@ -241,7 +337,8 @@ def test_many_classes_are_learnt_by_the_default_method(results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "benchmark", [train_step, predict, memory, epoch, evaluate, many_classes, cluster]
+    "benchmark",
+    [train_step, predict, closed_form, memory, epoch, evaluate, many_classes, cluster],
 )
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(
     benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,6 +27,7 @@ from cprompt.research.checkpoint import load_checkpoint
 from cprompt.research.config import resolve
 from cprompt.research.experiment import CHECKPOINT, load_method, run
 from cprompt.research.record import load_record
+from cprompt.training.learner import Learner
 from cprompt.training.observers import Observer
 from cprompt.training.settings import Acceleration
 from cprompt.vit.loading import load_backbone
@@ -437,6 +439,53 @@ def test_a_run_decodes_each_file_once_and_the_next_run_none(
     run(config, tmp_path / "drawn", dataset=drawn)
     for other in ("second", "drawn"):
         assert_same_run(tmp_path / "first", tmp_path / other)
+
+
+def test_images_are_decoded_while_the_backbone_is_compiled(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(tiny, cache__folder=str(tmp_path / "cache"))
+    dataset = in_files(config.data.load(1), tmp_path / "photos")
+    all_decoded = threading.Event()
+    seen: list[tuple[int, int]] = []
+
+    class Sees(Observer):
+        def decoded(self, done: int, total: int) -> None:
+            seen.append((done, total))
+            if (done, total) == (18, 18):  # the test images, which come second
+                all_decoded.set()
+
+    def compiles(learner: Learner) -> None:
+        assert all_decoded.wait(30)
+
+    monkeypatch.setattr(Learner, "prepare", compiles)
+    assert run(config, tmp_path / "run", observer=Sees(), dataset=dataset).finished
+    assert seen == [*((i, 30) for i in range(1, 31)), *((i, 18) for i in range(1, 19))]
+
+
+def test_decoding_stops_if_compiling_is_interrupted(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(tiny, cache__folder=str(tmp_path / "cache"))
+    dataset = in_files(config.data.load(1), tmp_path / "photos")
+    began = threading.Event()
+    seen: list[int] = []
+
+    class Slow(Observer):
+        def decoded(self, done: int, total: int) -> None:
+            seen.append(done)
+            began.set()
+            time.sleep(0.3)
+
+    def fails(learner: Learner) -> None:
+        assert began.wait(30)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Learner, "prepare", fails)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "run", observer=Slow(), dataset=dataset)
+    assert seen == [1]
+    assert not list((tmp_path / "cache").rglob("*.rgb"))
 
 
 def test_where_decoded_images_are_kept_changes_no_number(

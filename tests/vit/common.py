@@ -63,3 +63,14 @@ def gradients(feature: Tensor, leaves: list[Tensor]) -> tuple[Tensor, ...]:
     """Of a sum of the features in which no two count alike."""
     weights = torch.linspace(-1, 1, feature.numel()).view_as(feature)
     return torch.autograd.grad((feature * weights).sum(), leaves)
+
+
+class Compiler:
+    """Leaves what it is handed as it is, and keeps it."""
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
+        self.graphs.append(graph)
+        return graph.forward

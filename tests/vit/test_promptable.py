@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from cprompt.training.acceleration import compile_all_cases
 from cprompt.vit import promptable
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT, PromptableViT, Prompts, is_promptable
-from tests.vit.common import KINDS, close, gradients, images, prompts_of_both_kinds, small
+from tests.vit.common import KINDS, Compiler, close, gradients, images, prompts_of_both_kinds, small
 
 
 @pytest.mark.parametrize(
@@ -161,25 +160,6 @@ def test_reading_gives_a_trained_copy_the_gradients_of_encoding() -> None:
 
 
 # --- compiled -----------------------------------------------------------------------------------
-
-
-class Compiler:
-    """Leaves what it is handed as it is, and keeps it."""
-
-    def __init__(self) -> None:
-        self.graphs: list[torch.fx.GraphModule] = []
-
-    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
-        self.graphs.append(graph)
-        return graph.forward
-
-
-@pytest.fixture
-def compiler() -> Iterator[Compiler]:
-    """One that has not seen anything yet, and is forgotten afterwards."""
-    torch._dynamo.reset()
-    yield Compiler()
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

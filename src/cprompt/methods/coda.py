@@ -14,10 +14,10 @@ from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, old_features
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.parts.keys import orthonormal_rows
-from cprompt.methods.parts.streams import run_on_streams
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
 from cprompt.vit.promptable import Embedded, FrozenViT, Prompts, Tap
+from cprompt.vit.streams import run_on_streams
 
 
 @dataclass(frozen=True)

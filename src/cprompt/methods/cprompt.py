@@ -10,14 +10,14 @@ from torch import Tensor
 
 from cprompt.methods.base import Draws, register
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, old_features, with_old
+from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, any_drew_old, with_old
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.parts.keys import KeysPer, PromptKeys
-from cprompt.methods.parts.streams import run_on_streams
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import setting
-from cprompt.vit.promptable import Embedded, FrozenViT
+from cprompt.vit.passes import Pass, read_passes
+from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class CPrompt(DrawnPromptsMethod):
     uses_query = True
     selects_task = True
     features_are_final = True
+    reads_passes = True
 
     def __init__(self, backbone: FrozenViT, config: CPromptConfig) -> None:
         super().__init__(backbone, config)
@@ -77,23 +78,17 @@ class CPrompt(DrawnPromptsMethod):
         prompts need no gradient, and images that draw the current prompt reuse h.
         """
         assert self.prompts.current is not None
-        current = self.prompts.current[0]
+        passes = [Pass(self._placed(self.prompts.current[0])), Pass()]
+        if any_drew_old(draws):
+            old = self.prompts.frozen[draws["old_tasks"]]
+            passes.append(Pass(self._placed(old), draws["old_images"]))
+        h, query, *under_old = read_passes(self.backbone, embedded, passes)
+        drawn = with_old(h, draws, *under_old)
+        losses = self.heads.losses(h, drawn, targets - self.known, draws)
+        return {**losses, "mk": self.keys.loss(query, targets)}
 
-        def under_old(images: Tensor, tasks: Tensor) -> Tensor:
-            return self.prompted(embedded[images], self.prompts.frozen[tasks])
-
-        h, old, multi_key = run_on_streams(
-            lambda: self.prompted(embedded, current),
-            lambda: old_features(draws, under_old),
-            lambda: self.multi_key_loss(embedded, targets),
-        )
-        assert h is not None
-        losses = self.heads.losses(h, with_old(h, draws, old), targets - self.known, draws)
-        return losses if multi_key is None else {**losses, "mk": multi_key}
-
-    def multi_key_loss(self, embedded: Embedded, targets: Tensor) -> Tensor | None:
-        """Eq. 12, which trains the keys."""
-        return self.keys.loss(self.query(embedded), targets)
+    def _placed(self, prompt: Tensor) -> Prompts:
+        return token_prompts.placed(prompt, self.layers)
 
     def prompted(self, embedded: Embedded, prompt: Tensor) -> Tensor:
         """h = f(x, P)[0], eq. 1. `prompt` is (segments, L, D), or (B, segments, L, D)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -9,7 +11,7 @@ import torch
 from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.cache import open_images
-from cprompt.data.pipeline.decoded import DecodedImages
+from cprompt.data.pipeline.decoded import DecodedImages, Progress
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.device import pick_device
 from cprompt.errors import CheckpointError, ConfigError, DataError
@@ -140,8 +142,7 @@ class Experiment:
         clock.start()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        train, test = self._open(self.dataset.train), self._open(self.dataset.test)
-        self.learner.prepare()
+        train, test = self._prepare()
         execution = self.config.execution
         evaluator = Evaluator(
             self.learner.method,
@@ -213,10 +214,33 @@ class Experiment:
             "backbone": sum(p.numel() for p in method.backbone.parameters()),
         }
 
-    def _open(self, images: ImageSet) -> DecodedImages:
-        return self.ranks.after_first(
-            lambda: open_images(images, self.config.cache, self.observer.decoded)
-        )
+    def _prepare(self) -> tuple[DecodedImages, DecodedImages]:
+        """Training and test images; they are decoded while the backbone is compiled."""
+        sets = (self.dataset.train, self.dataset.test)
+        if not self.ranks.alone:  # what ranks tell each other must keep its order
+            train, test = (self._open(images, self.observer.decoded) for images in sets)
+            self.learner.prepare()
+            return train, test
+        stopped = threading.Event()
+
+        def decoded(done: int, total: int) -> None:
+            if stopped.is_set():
+                raise InterruptedError
+            self.observer.decoded(done, total)
+
+        with ThreadPoolExecutor(1) as beside:
+            opened = [beside.submit(self._open, images, decoded) for images in sets]
+            try:
+                self.learner.prepare()
+                train, test = (images.result() for images in opened)
+            except BaseException:
+                stopped.set()
+                beside.shutdown(cancel_futures=True)
+                raise
+        return train, test
+
+    def _open(self, images: ImageSet, progress: Progress) -> DecodedImages:
+        return self.ranks.after_first(lambda: open_images(images, self.config.cache, progress))
 
     def _batches(
         self, decoded: DecodedImages, images: ImageSet, batch_size: int, seed: int | None = None

@@ -10,7 +10,9 @@ from cprompt.ranks import ALONE, Ranks
 from cprompt.training.cuda_graphs import GraphStepper
 from cprompt.training.settings import Acceleration
 from cprompt.training.step import Stepper, warn_once
-from cprompt.vit.promptable import Embedded, Precision, PromptableViT
+from cprompt.vit.packed import read_packed
+from cprompt.vit.passes import reads_packed
+from cprompt.vit.promptable import Embedded, FrozenViT, Precision, PromptableViT
 
 WORTH_COMPILING = 20_000
 """Steps from which compiling pays: it takes about 20 s and saves a millisecond or more per step."""
@@ -54,18 +56,31 @@ def compile_backbones(
     try:
         for vit in vits:
             vit.compile()
-            compile_all_cases(vit, torch.zeros(2, 3, *vit.image_size, device=device), precision)
+            images = torch.zeros(2, 3, *vit.image_size, device=device)
+            packed = method.reads_passes and reads_packed(vit)
+            compile_all_cases(vit, images, precision, packed)
     except Exception as error:  # a compiler may raise anything on an unsupported machine
         for vit in vits:
             vit.decompile()
         warn_once("the backbone is not compiled", error)
 
 
-def compile_all_cases(vit: PromptableViT, images: Tensor, precision: Precision = "fp32") -> None:
-    """Run a pass with and one without gradient, so that nothing is compiled during training."""
+def compile_all_cases(
+    vit: PromptableViT, images: Tensor, precision: Precision = "fp32", packed: bool = False
+) -> None:
+    """Run a pass without and one with gradient, so that nothing is compiled during training.
+
+    With `packed`, the one with gradient is packed with another.
+    """
     with torch.no_grad():
         embedded = vit.embed(images, precision)
         vit.read(embedded)
+    if packed:
+        assert isinstance(vit, FrozenViT)
+        prompt = images.new_zeros(1, vit.dim).requires_grad_()
+        feature, _ = read_packed(vit, embedded, [({0: prompt}, None), ({}, None)])
+        torch.autograd.grad(feature.sum(), prompt)
+        return
     tokens = embedded.tokens.requires_grad_()
     torch.autograd.grad(vit.read(Embedded(tokens, precision)).sum(), tokens)
 

@@ -17,6 +17,8 @@ from typing import Any
 __all__ = [
     "Attention",
     "Block",
+    "LayerScale",
+    "Mlp",
     "PatchEmbed",
     "VisionTransformer",
     "is_model",
@@ -80,6 +82,6 @@ def _remove(stand_ins: list[ModuleType]) -> None:
 
 with _without_compiler():
     import timm
-    from timm.layers import Attention, PatchEmbed
+    from timm.layers import Attention, Mlp, PatchEmbed
     from timm.models import is_model, model_entrypoint
-    from timm.models.vision_transformer import Block, VisionTransformer
+    from timm.models.vision_transformer import Block, LayerScale, VisionTransformer

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from cprompt.errors import BackboneError
 from cprompt.vit.backbone import Backbone, Channels, TapTokens, normalization_of
 from cprompt.vit.blocks import is_plain, per_image, run_block, settled
 from cprompt.vit.light_timm import VisionTransformer
+from cprompt.vit.packed_block import Stages
 from cprompt.vit.rounded import RoundedWeights
 
 Tap = Literal["pre_norm", "post_norm"]
@@ -93,6 +95,7 @@ class PromptableViT(nn.Module):
         self.image_size: tuple[int, int] = vit.patch_embed.img_size
         self.n_prefix: int = vit.num_prefix_tokens
         self._run_block: BlockRunner = run_block
+        self.stages = Stages()
         self._compiled = False
 
     def train(self, mode: bool = True) -> PromptableViT:
@@ -108,12 +111,13 @@ class PromptableViT(nn.Module):
         config: Any = torch._dynamo.config
         if hasattr(config, "recompile_limit"):  # several models may share one process
             config.recompile_limit = max(config.recompile_limit, 64)
-        self._run_block = torch.compile(run_block, *args, **{"dynamic": True, **kwargs})
+        how = partial(torch.compile, *args, **{"dynamic": True, **kwargs})
+        self._run_block, self.stages = how(run_block), Stages().each(how)
         self._compiled = True
 
     def decompile(self) -> None:
         """Undo `compile`."""
-        self._run_block, self._compiled = run_block, False
+        self._run_block, self.stages, self._compiled = run_block, Stages(), False
 
     def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
         """Images (B, 3, H, W) to the tokens that enter block 0; passes run in `precision`."""
@@ -188,11 +192,8 @@ class PromptableViT(nn.Module):
                 if is_plain(block):
                     prefix = prompts.prefixes.get(layer)
                     asking = 1 if class_token_only and layer == self.depth - 1 else None
-                    if pending is None and self._compiled:
-                        # Zeros instead of None: one case fewer to compile.
-                        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-                        pending = torch.zeros_like(x, dtype=dtype)
-                        pending.requires_grad_(x.requires_grad)
+                    if pending is None:
+                        pending = self.nothing_pending(x, precision)
                     x, pending = self._run_block(block, x, pending, prefix, asking)
                 else:
                     x, pending = block(settled(x, pending)), None
@@ -200,6 +201,13 @@ class PromptableViT(nn.Module):
                     x, pending = settled(x, pending), None
                     after_block(layer, x.float(), end)
         return settled(x, pending).float()
+
+    def nothing_pending(self, x: Tensor, precision: Precision) -> Tensor | None:
+        """None; for compiled blocks zeros, which is one case fewer to compile."""
+        if not self._compiled:
+            return None
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        return torch.zeros_like(x, dtype=dtype).requires_grad_(x.requires_grad)
 
     def tap(self, tokens: Tensor, where: Tap) -> Tensor:
         """The class token (B, D) of encoded tokens, before or after the final norm."""

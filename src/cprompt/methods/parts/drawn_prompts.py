@@ -38,18 +38,23 @@ def split_drawn_tasks(draws: Draws, part: slice) -> dict[str, Tensor]:
     return {"old_images": images[inside] - part.start, "old_tasks": tasks[inside]}
 
 
+def any_drew_old(draws: Draws) -> bool:
+    """Whether an image drew an old task."""
+    return len(draws.get("old_images", ())) > 0
+
+
 def old_features(draws: Draws, under: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
     """f(x, P_i)[0] of the images that drew an old task i, without gradient; None if none did.
 
     `under(images, tasks)` computes it for these images of the batch under these tasks' prompts.
     """
-    if not len(draws.get("old_images", ())):
+    if not any_drew_old(draws):
         return None
     with torch.no_grad():
         return under(draws["old_images"], draws["old_tasks"])
 
 
-def with_old(h: Tensor, draws: Draws, old: Tensor | None) -> Tensor:
+def with_old(h: Tensor, draws: Draws, old: Tensor | None = None) -> Tensor:
     """f(x, P_i)[0] of all images (B, D), eq. 6.
 
     `h` (B, D) are the features under the current task's prompt. Images that drew the current task

@@ -56,5 +56,9 @@ def prompted_feature(
 
     `prompt` is (segments, L, D), shared by the batch, or (B, segments, L, D).
     """
-    tokens = dict(zip(layers, prompt.unbind(-3), strict=True))
-    return backbone.read(embedded, Prompts(tokens))
+    return backbone.read(embedded, placed(prompt, layers))
+
+
+def placed(prompt: Tensor, layers: Sequence[int]) -> Prompts:
+    """The segments of a prompt (…, segments, L, D), each before its block."""
+    return Prompts(dict(zip(layers, prompt.unbind(-3), strict=True)))
