@@ -126,6 +126,8 @@ def test_an_error_about_a_name_that_looks_like_markup_says_the_name(main: Main) 
 def test_threads_sleep_while_they_wait_unless_told_otherwise(
     monkeypatch: pytest.MonkeyPatch, wanted: str | None, found: str
 ) -> None:
+    monkeypatch.setenv("GOMP_SPINCOUNT", "")  # so that it is as before afterwards
+    monkeypatch.delenv("GOMP_SPINCOUNT")
     monkeypatch.setenv("OMP_WAIT_POLICY", wanted or "")
     if wanted is None:
         monkeypatch.delenv("OMP_WAIT_POLICY")
@@ -133,3 +135,4 @@ def test_threads_sleep_while_they_wait_unless_told_otherwise(
     with suppress(SystemExit):
         cli.main()
     assert os.environ["OMP_WAIT_POLICY"] == found
+    assert ("GOMP_SPINCOUNT" in os.environ) == (wanted is None)

@@ -109,9 +109,12 @@ def _let_threads_sleep() -> None:
     """Have PyTorch's threads sleep, not spin, while they wait for each other.
 
     Every operation ends in a wait, and a spinning thread keeps its core from whoever has work; see
-    benchmarks/neighbours.py. OpenMP reads this when torch is imported.
+    benchmarks/neighbours.py. GNU's OpenMP may spin for some microseconds: most waits are shorter
+    than falling asleep. OpenMP reads both when torch is imported.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 
 def main() -> None:
