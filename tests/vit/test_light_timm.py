@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 
-def run(code: str) -> list[str]:
-    """The lines that a fresh interpreter prints."""
+def run(code: str, **variables: str) -> list[str]:
+    """The words that a fresh interpreter prints."""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     return done.stdout.split()
 
@@ -22,7 +29,7 @@ from cprompt import load_backbone
 vit = load_backbone("test_vit", weights="random:0", image_size=48)
 with torch.no_grad():
     vit(torch.zeros(1, 3, 48, 48))
-print([name for name in sys.modules if name.startswith("torch._dynamo")])
+print([name for name in sys.modules if name.startswith(("torch._dynamo", "wandb"))])
 """
     assert run(code) == ["[]"]
 
@@ -61,9 +68,20 @@ def test_whoever_asks_a_stand_in_for_more_gets_the_compiler() -> None:
 import sys
 import torch
 from cprompt.vit import light_timm
-with light_timm._without_compiler():
+with light_timm._with_stand_ins():
     import torch._dynamo
     print(callable(torch._dynamo.reset))  # which the stand-in does not have
 print(sys.modules["torch._dynamo"].__file__ is not None)
 """
     assert run(code) == ["True", "True"]
+
+
+def test_timm_finds_the_tracker_that_is_installed_once_it_is_used(tmp_path: Path) -> None:
+    (tmp_path / "wandb.py").write_text("print('imported')\n\ndef log(values):\n    print(values)\n")
+    code = """
+from cprompt.vit.light_timm import timm
+from timm.utils import summary
+print("found")
+summary.wandb.log(7)
+"""
+    assert run(code, PYTHONPATH=str(tmp_path)) == ["found", "imported", "7"]

@@ -2,12 +2,13 @@
 
 timm, and torchvision, which timm imports, only mention the compiler: some functions are marked to
 be left alone by it, one asks whether it can be used. So while they are imported a stand-in takes
-its place. The real one is imported by whatever needs it first.
+its place. The real one is imported by whatever needs it first. The same is done with wandb, which
+timm imports if it is installed.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,12 +28,15 @@ __all__ = [
 ]
 
 _COMPILER = "torch._dynamo"
+_TRACKER = "wandb"
 
 
 @contextmanager
-def _without_compiler() -> Iterator[None]:
-    """Let imports in the block meet stand-ins, unless the compiler is there already."""
+def _with_stand_ins() -> Iterator[None]:
+    """Let imports in the block meet stand-ins of what is not there yet."""
     stand_ins = [] if _COMPILER in sys.modules else [_compiler(), _utilities()]
+    if _TRACKER not in sys.modules and importlib.util.find_spec(_TRACKER):
+        stand_ins.append(_stand_in(_TRACKER))
     sys.modules.update({module.__name__: module for module in stand_ins})
     try:
         yield
@@ -80,7 +84,7 @@ def _remove(stand_ins: list[ModuleType]) -> None:
             del sys.modules[module.__name__]
 
 
-with _without_compiler():
+with _with_stand_ins():
     import timm
     from timm.layers import Attention, Mlp, PatchEmbed
     from timm.models import is_model, model_entrypoint
