@@ -1,4 +1,4 @@
-"""`cprompt demo`: continual learning in less than a minute, offline, on a laptop."""
+"""`cprompt demo`: continual learning in about a minute, offline, on a laptop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def demo(
 ) -> None:
     """Learn drawn classes batch by batch: in one pass, with CPrompt, and by fine-tuning.
 
-    Takes less than a minute on two cores and needs no download. A folder from
+    Takes about a minute on two cores and needs no download. A folder from
     an earlier demo is replaced.
     """
     report = out / "report.html"
