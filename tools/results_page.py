@@ -480,20 +480,22 @@ def missing() -> str:
     absent = [wanted for wanted in wanted_runs(all_wanted()) if wanted.record is None]
     if not absent:
         return "Every run that a table above needs was made.\n"
+    backbone = f"--backbone {BACKBONE} --weights {BACKBONE}.safetensors --training.precision bf16"
     lines = ["| benchmark | row | order | minutes | command |", "| --- | --- | ---: | ---: | --- |"]
     total = 0.0
     for wanted in absent:
         seconds = estimated_seconds(wanted.config)
         total += seconds or 0.0
         minutes = DASH if seconds is None else f"{seconds / 60:.0f}"
-        told = f"`{run_command(anywhere(wanted.config))}`"
+        told = f"`{run_command(anywhere(wanted.config)).replace(backbone, '$BACKBONE')}`"
         lines.append(
             f"| {wanted.benchmark} | {wanted.label} | {wanted.seed} | {minutes} | {told} |"
         )
     return (
         f"{len(absent)} runs, about {total / 3600:.0f} hours one after another. Minutes are those "
         "of runs that were made: the median of the same method's on the benchmark, or of all "
-        "methods', scaled by the epochs.\n\n" + "\n".join(lines) + "\n"
+        "methods', scaled by the epochs. `$BACKBONE` stands for "
+        f"`{backbone}`.\n\n" + "\n".join(lines) + "\n"
     )
 
 
@@ -838,7 +840,7 @@ def slow_clients() -> str:
         f"With {about['slow_clients']} more clients that send a byte per second (`--slow`), "
         f"{about['clients']} clients got {statuses} in {about['seconds']:g} s, {about['wrong']} "
         f"wrong; {about['slow_cut']:,} slow connections were cut off, and the log had "
-        f"{about['log_bytes']:,} bytes. That run shared its processors with other work.\n"
+        f"{about['log_bytes']:,} bytes.\n"
     )
 
 

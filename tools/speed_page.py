@@ -188,22 +188,6 @@ def neighbours(result: Result) -> str:
     return table(head, rows) + f"\n{result['cores']} cores; {hardware_text(result)}.\n"
 
 
-def serve_load(result: Result) -> str:
-    latency, answered = result["latency_seconds"], result["statuses"].get("200", 0)
-    row = [
-        str(result["clients"]),
-        f"{result['answers_a_second']:.0f}",
-        f"{latency['p50']:.1f}",
-        f"{latency['p99']:.1f}",
-        f"{sum(result['statuses'].values()) - answered}",
-        str(result["wrong"]),
-        f"{result['jobs_done']} of {result['jobs']}",
-    ]
-    head = ["clients", "answers/s", "median, s", "99 %, s", "refused", "wrong", "batches learnt"]
-    where = f"{result['seconds']:g} s, photos: {result['photo']}; {hardware_text(result)}"
-    return table(head, [row]) + f"\n{where}.\n"
-
-
 BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step": train_step,
     "predict": predict,
@@ -213,8 +197,6 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "resample": resample,
     "predict_process": predict_process,
     "neighbours": neighbours,
-    "serve_load": serve_load,
-    "serve_slow": serve_load,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from cprompt.report.figures.layout import WIDTH, add_legend, dress
 from cprompt.report.figures.style import INK, style_at
@@ -39,7 +39,9 @@ def accuracy_against_cost(
                     label=label if number == 0 else None,
                 )
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(kind)
         if number == 0:
             axes.set_ylabel("accuracy after the last task, %")
