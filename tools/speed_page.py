@@ -26,7 +26,9 @@ PARTS = ("preparation", "training", "evaluation")
 def hardware_text(result: Result) -> str:
     hardware = result["hardware"]
     where = hardware["device"] if hardware["device"] != "cpu" else hardware["processor"]
-    cores = "" if hardware["device"] != "cpu" else f", {hardware['threads']} threads"
+    number = hardware["threads"]
+    threads = "1 thread" if number == 1 else f"{number} threads"
+    cores = "" if hardware["device"] != "cpu" else f", {threads}"
     return f"{where}{cores}, torch {hardware['torch']}, timm {hardware['timm']}"
 
 
@@ -188,6 +190,19 @@ def neighbours(result: Result) -> str:
     return table(head, rows) + f"\n{result['cores']} cores; {hardware_text(result)}.\n"
 
 
+def cluster(result: Result) -> str:
+    photos = result["settings"]["photos"]
+    rows = [
+        [what, *(f"{photos / t['median']:.1f}" for t in each.values()), f"{times:.2f}"]
+        for (what, each), times in zip(
+            result["seconds"].items(), result["times"].values(), strict=True
+        )
+    ]
+    names = next(iter(result["seconds"].values()))
+    head = ["photos per second", *names, "times"]
+    return table(head, rows) + f"\n{result['settings']['backbone']}; {hardware_text(result)}.\n"
+
+
 BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step": train_step,
     "predict": predict,
@@ -197,6 +212,7 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "resample": resample,
     "predict_process": predict_process,
     "neighbours": neighbours,
+    "cluster": cluster,
 }
 
 
