@@ -76,6 +76,18 @@ print(sys.modules["torch._dynamo"].__file__ is not None)
     assert run(code) == ["True", "True"]
 
 
+def test_other_modules_of_the_compiler_can_be_imported_meanwhile() -> None:
+    code = """
+import torch
+from cprompt.vit import light_timm
+with light_timm._with_stand_ins():
+    import torch._dynamo.config
+double = torch.compile(lambda x: x + x, backend="eager", fullgraph=True)
+print(double(torch.ones(1)).item())
+"""
+    assert run(code) == ["2.0"]
+
+
 def test_timm_finds_the_tracker_that_is_installed_once_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "wandb.py").write_text("print('imported')\n\ndef log(values):\n    print(values)\n")
     code = """

@@ -35,8 +35,9 @@ _TRACKER = "wandb"
 def _with_stand_ins() -> Iterator[None]:
     """Let imports in the block meet stand-ins of what is not there yet."""
     stand_ins = [] if _COMPILER in sys.modules else [_compiler(), _utilities()]
-    if _TRACKER not in sys.modules and importlib.util.find_spec(_TRACKER):
-        stand_ins.append(_stand_in(_TRACKER))
+    folders = None if _TRACKER in sys.modules else _folders(_TRACKER)
+    if folders is not None:
+        stand_ins.append(_stand_in(_TRACKER, folders))
     sys.modules.update({module.__name__: module for module in stand_ins})
     try:
         yield
@@ -50,7 +51,7 @@ def _compiler() -> ModuleType:
     def disable(fn: Any = None, recursive: bool = True, **reason: Any) -> Any:
         return _disable_dynamo(fn, recursive)  # looks for the compiler when `fn` is called
 
-    return _stand_in(_COMPILER, disable=disable)
+    return _stand_in(_COMPILER, _folders(_COMPILER) or [], disable=disable)
 
 
 def _utilities() -> ModuleType:
@@ -59,13 +60,16 @@ def _utilities() -> ModuleType:
 
         return bool(is_compile_supported(device_type))
 
-    return _stand_in(f"{_COMPILER}.utils", is_compile_supported=is_compile_supported)
+    return _stand_in(f"{_COMPILER}.utils", [], is_compile_supported=is_compile_supported)
 
 
-def _stand_in(name: str, **offered: Callable[..., Any]) -> ModuleType:
-    """A module of that name that offers this; asked for anything else, it makes way."""
+def _stand_in(name: str, folders: list[str], **offered: Callable[..., Any]) -> ModuleType:
+    """A module of that name that offers this; asked for anything else, it makes way.
+
+    Its own modules, in these folders, can be imported as ever.
+    """
     module = ModuleType(name)
-    module.__path__ = []
+    module.__path__ = folders
     module.__dict__.update(offered)
 
     def asked(attribute: str) -> Any:
@@ -76,6 +80,12 @@ def _stand_in(name: str, **offered: Callable[..., Any]) -> ModuleType:
 
     module.__dict__["__getattr__"] = asked
     return module
+
+
+def _folders(package: str) -> list[str] | None:
+    """Where the modules of a package are; None if it is not installed."""
+    spec = importlib.util.find_spec(package)
+    return None if spec is None else list(spec.submodule_search_locations or [])
 
 
 def _remove(stand_ins: list[ModuleType]) -> None:
