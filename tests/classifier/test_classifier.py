@@ -20,8 +20,9 @@ from cprompt import METHODS, UNKNOWN, ContinualClassifier, ModelError
 from cprompt.classifier import learning, model_folder
 from cprompt.errors import BackboneError, ConfigError, DataError
 from cprompt.training.observers import Observer
+from cprompt.vit import passes
 from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import PromptableViT
+from cprompt.vit.promptable import Embedded, FrozenViT, PromptableViT
 from tests.classifier.common import batch, learnt, photos, tiny
 from tests.classifier.test_model_folder import resealed
 from tests.methods.test_every_method import SMALL
@@ -501,7 +502,14 @@ class Passes:
             self.images += len(embedded)
             return original(vit, embedded, *args, **kwargs)
 
+        packed = passes.read_packed
+
+        def counted_packed(vit: FrozenViT, embedded: Embedded, some: list[Any]) -> list[Tensor]:
+            self.images += sum(len(embedded if of is None else of) for _, of in some)
+            return packed(vit, embedded, some)
+
         monkeypatch.setattr(PromptableViT, "_pass", counted)
+        monkeypatch.setattr(passes, "read_packed", counted_packed)
 
 
 # Three views are counted, one is answered. Training: the current prompt, and at most once an old
@@ -518,13 +526,13 @@ def test_work_a_photo_and_bytes_a_batch_do_not_grow(
     learning_takes: tuple[int, int],
     answering_takes: int,
 ) -> None:
-    passes = Passes(monkeypatch)
+    seen = Passes(monkeypatch)
     classifier = tiny(**params)
     a_photo, sizes = [], []
     for number in range(40):
-        before = passes.images
+        before = seen.images
         classifier.learn(*batch(number, **{f"c{number}": 3, f"d{number}": 3}))
-        a_photo.append((passes.images - before) / 6)
+        a_photo.append((seen.images - before) / 6)
         state = classifier._state
         assert state is not None
         sizes.append(sum(t.numel() for t in state.method.state_dict().values()))
@@ -532,9 +540,9 @@ def test_work_a_photo_and_bytes_a_batch_do_not_grow(
     assert least <= min(a_photo) <= max(a_photo) <= most
     growth = np.diff(sizes)
     assert len(set(growth.tolist())) == 1
-    before = passes.images
+    before = seen.images
     assert len(set(classifier.predict(photos("c3", 4), unknown=False))) >= 1
-    assert passes.images - before == 4 * answering_takes
+    assert seen.images - before == 4 * answering_takes
     classifier.save(tmp_path)
     assert len(ContinualClassifier.load(tmp_path).classes_) == 80
 
