@@ -64,7 +64,7 @@ class CountOnRay:
                 done = sum(each.photos for each in reports.values())
                 observer.decoded(done, len(photos))
 
-            collect(ray, started, keep, also_cancel=[total])
+            collect(ray, started, keep)
             return value(ray, total), [reports[i] for i in range(len(ranges))]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,13 +72,13 @@ def collect(
     then: Callable[[Any, Any], None],
     *,
     limit: int | None = None,
-    also_cancel: Sequence[Any] = (),
     meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
     """Start tasks, at most `limit` at a time; call `then` with each key and value as they are done.
 
     A task is started by calling it, which returns Ray's reference. `meanwhile` is called about once
-    a second. If something fails, or the user stops it, all tasks are cancelled.
+    a second. If something fails, or the user stops it, all tasks are cancelled. Those that wait for
+    them fail by themselves: cancelling them too, Ray sometimes loses count and ends the process.
     """
     to_start = deque(tasks.items())
     waiting: dict[Any, Any] = {}
@@ -92,9 +92,16 @@ def collect(
                 then(waiting.pop(reference), value(ray, reference))
             meanwhile()
     except BaseException:
-        for reference in (*waiting, *also_cancel):
+        for reference in _unfinished(ray, list(waiting)):
             ray.cancel(reference, force=True)
         raise
+
+
+def _unfinished(ray: Any, references: list[Any]) -> list[Any]:
+    if not references:
+        return []
+    _, left = ray.wait(references, num_returns=len(references), timeout=0)
+    return list(left)
 
 
 def slots(ray: Any, work: Work) -> int:
