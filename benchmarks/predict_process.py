@@ -3,8 +3,8 @@
     python -m benchmarks.predict_process
     python -m benchmarks.predict_process --weights FILE
 
-Each row is a process of its own. The first rows are what importing torch, and timm with it, takes
-alone: no program that uses them takes less. The model has learnt 20 drawn classes with the embedded
+Each row is a process of its own, run in turn with the others. The first rows are what importing
+torch, and timm with it, takes alone. The model has learnt 20 drawn classes with the embedded
 backbone, or with the weights given.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -68,22 +68,27 @@ def measure(folder: Path, weights: str | None, times: int) -> dict[str, Any]:
         "backbone": classifier._load().name,
         "classes": CLASSES,
         "times": times,
-        "processes": {name: _measured(arguments, times) for name, arguments in processes.items()},
+        "processes": _measured(processes, times),
     }
 
 
-def _measured(arguments: Sequence[str], times: int) -> dict[str, float]:
-    """Median seconds and largest resident size of a process, after one run to warm up."""
-    seconds, peaks = [], []
+def _measured(processes: Mapping[str, Sequence[str]], times: int) -> dict[str, dict[str, float]]:
+    """Median seconds and largest resident size of each, in turn, after one run to warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in processes}
+    peaks: dict[str, list[int]] = {name: [] for name in processes}
     for _ in range(times + 1):
-        command = [sys.executable, "-S", "-c", LAUNCH, sys.executable, *arguments]
-        told = subprocess.run(command, capture_output=True, text=True, check=False)
-        if told.returncode:
-            raise SystemExit(f"{' '.join(arguments)} failed: {told.stderr}")
-        took, size = told.stdout.splitlines()[-1].split()
-        seconds.append(float(took))
-        peaks.append(int(size) * (1 if sys.platform == "darwin" else 1024))
-    return {"seconds": median(seconds[1:]), "bytes": max(peaks)}
+        for name, arguments in processes.items():
+            command = [sys.executable, "-S", "-c", LAUNCH, sys.executable, *arguments]
+            told = subprocess.run(command, capture_output=True, text=True, check=False)
+            if told.returncode:
+                raise SystemExit(f"{' '.join(arguments)} failed: {told.stderr}")
+            took, size = told.stdout.splitlines()[-1].split()
+            seconds[name].append(float(took))
+            peaks[name].append(int(size) * (1 if sys.platform == "darwin" else 1024))
+    return {
+        name: {"seconds": median(seconds[name][1:]), "bytes": max(peaks[name])}
+        for name in processes
+    }
 
 
 if __name__ == "__main__":

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import timm
 import torch
 
@@ -15,6 +12,7 @@ from cprompt.research.recipes import benchmarks, flavours, method_recipe
 from cprompt.vit.catalogue import FOR_STRATA, PAPER_BACKBONE, SHORT_NAMES, SUGGESTED
 from cprompt.vit.embedded import EMBEDDED
 from cprompt.vit.promptable import is_promptable
+from tests import fresh
 from tests.cli.common import Main, ok, squeezed
 
 
@@ -64,9 +62,7 @@ try:
 finally:
     assert not {"torch", "timm"} & {*sys.modules}
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "cprompt" in done.stdout
+    assert "cprompt" in fresh.printed(program)
 
 
 def test_list_settings_names_every_setting_with_its_default() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import timm
 import torch
@@ -13,6 +10,7 @@ from cprompt.vit import catalogue
 from cprompt.vit.catalogue import SHORT_NAMES, Choice, choices, images_per_second, spelt_out
 from cprompt.vit.embedded import EMBEDDED
 from cprompt.vit.loading import load_backbone
+from tests.fresh import printed
 
 OPEN = {"apache-2.0", "mit"}
 
@@ -61,4 +59,4 @@ def test_speed_is_images_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_are_known_without_importing_anything_slow() -> None:
     program = "import sys, cprompt.vit.catalogue; assert not {'torch', 'timm'} & {*sys.modules}"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    printed(program)

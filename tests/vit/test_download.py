@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import timm
 
@@ -19,8 +20,8 @@ from cprompt.vit.loading import PAPER_BACKBONE, load_backbone
 
 @pytest.fixture
 def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "try_to_load_from_cache", lambda repo, file: None)
-    monkeypatch.setattr(download.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repo, file: None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, error: Exception) -> list[tuple[str, float]]:
@@ -53,7 +54,7 @@ def test_without_a_network_one_short_question_is_asked(
 def test_offline_by_choice_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch, nothing_cached: None
 ) -> None:
-    monkeypatch.setattr(download.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     asked = answering(monkeypatch, OSError("asked"))
     with pytest.raises(BackboneError, match=r"HF_HUB_OFFLINE is set.*--weights FILE"):
         download.check_reachable(PAPER_BACKBONE)
@@ -70,7 +71,7 @@ def test_a_server_that_answers_is_left_to_the_downloader(
 
 
 def test_what_is_cached_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "try_to_load_from_cache", lambda repo, file: "/a/file")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repo, file: "/a/file")
     asked = answering(monkeypatch, OSError("asked"))
     assert download.is_cached(PAPER_BACKBONE)
     download.check_reachable(PAPER_BACKBONE)
@@ -119,7 +120,7 @@ def fetching(monkeypatch: pytest.MonkeyPatch, file: Path) -> list[tuple[str, str
         asked.append((repo, name))
         return str(file)
 
-    monkeypatch.setattr(download, "hf_hub_download", hf_hub_download)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
     return asked
 
 
@@ -151,7 +152,7 @@ def test_a_small_file_has_no_hash_to_compare(tmp_path: Path) -> None:
 
 
 def test_what_is_here_is_not_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(download, "try_to_load_from_cache", lambda repo, file: "/a/file")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repo, file: "/a/file")
     asked = fetching(monkeypatch, tmp_path)
     download.fetch(PAPER_BACKBONE)
     assert not asked

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 from safetensors import safe_open
@@ -16,7 +17,7 @@ from torch import Tensor
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline import views
 from cprompt.data.registry import load_dataset
-from cprompt.vit import download, loading
+from cprompt.vit import loading
 from cprompt.vit.embedded import EMBEDDED
 from cprompt.vit.loading import PAPER_BACKBONE, load_backbone
 from cprompt.vit.promptable import FrozenViT
@@ -92,7 +93,7 @@ def test_auto_takes_it_where_the_papers_weights_are_not_on_this_machine(
     def nothing_cached(repo: str, file: str) -> None:
         asked.append(repo)
 
-    monkeypatch.setattr(download, "try_to_load_from_cache", nothing_cached)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", nothing_cached)
     found = load_backbone("auto")
     assert set(asked) == {f"timm/{PAPER_BACKBONE}"}
     assert (found.name, found.fingerprint) == (NAME, embedded.fingerprint)
@@ -105,7 +106,7 @@ def test_auto_takes_the_papers_weights_where_they_are(monkeypatch: pytest.Monkey
     def create_model(name: str, **options: Any) -> None:
         raise AskedFor(name, options["pretrained"])
 
-    monkeypatch.setattr(download, "try_to_load_from_cache", lambda repo, file: "/a/file")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repo, file: "/a/file")
     monkeypatch.setattr(loading.timm, "create_model", create_model)
     with pytest.raises(AskedFor) as asked:
         load_backbone("auto")

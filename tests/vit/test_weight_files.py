@@ -9,10 +9,11 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from cprompt.errors import BackboneError
 from cprompt.vit.loading import load_backbone
-from cprompt.vit.weight_files import load_into, read_weights
+from cprompt.vit.weight_files import WithoutRandomValues, load_into, read_weights
 from tests.vit import families  # noqa: F401  registers tiny models
 
 
@@ -83,3 +84,16 @@ def test_a_pickle_with_code_in_it_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="cannot be read"):
         load_backbone("test_vit", weights=tmp_path / "evil.pth")
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_made_for_a_file_draws_nothing_and_sets_its_constants() -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    with WithoutRandomValues():
+        model = timm.create_model("test_vit", num_classes=0)
+    assert torch.equal(torch.get_rng_state(), before)
+    norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
+    assert norms
+    assert all((n.weight == 1).all() and (n.bias == 0).all() for n in norms)
+    timm.create_model("test_vit", num_classes=0)
+    assert not torch.equal(torch.get_rng_state(), before)

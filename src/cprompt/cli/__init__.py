@@ -40,6 +40,7 @@ from cprompt.cli import (
     watch,
 )
 from cprompt.cli.arguments import ALLOW_BARE_SETTINGS, SettingsGroup
+from cprompt.cli.start import collect_garbage_later, let_threads_sleep
 from cprompt.errors import ConfigError, CPromptError
 
 app = typer.Typer(
@@ -105,21 +106,10 @@ app.command(rich_help_panel=_research, context_settings=ALLOW_BARE_SETTINGS)(doc
 app.command(rich_help_panel="Tools")(cache.cache)
 
 
-def _let_threads_sleep() -> None:
-    """Have PyTorch's threads sleep, not spin, while they wait for each other.
-
-    Every operation ends in a wait, and a spinning thread keeps its core from whoever has work; see
-    benchmarks/neighbours.py. GNU's OpenMP may spin for some microseconds: most waits are shorter
-    than falling asleep. OpenMP reads both when torch is imported.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-
-
 def main() -> None:
     """Run the command line; an error that the user can act on is one message, no traceback."""
-    _let_threads_sleep()
+    let_threads_sleep()
+    collect_garbage_later()
     try:
         app()
     except CPromptError as error:

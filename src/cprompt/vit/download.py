@@ -1,4 +1,7 @@
-"""timm's pre-trained weights: which names there are, and fetching them once."""
+"""timm's pre-trained weights: which names there are, and fetching them once.
+
+huggingface_hub is imported where it is used: most commands find their weights on this machine.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError
 
 from cprompt.errors import BackboneError
 from cprompt.vit import embedded
@@ -53,6 +54,8 @@ def known_tags(architecture: str) -> list[str]:
 
 def is_cached(tagged: str) -> bool:
     """Whether timm would find these weights on this machine."""
+    from huggingface_hub import try_to_load_from_cache
+
     about = timm.get_pretrained_cfg(tagged)
     if about.hf_hub_id:
         files = (about.hf_hub_filename,) if about.hf_hub_filename else _FILES
@@ -67,6 +70,8 @@ def check_reachable(tagged: str) -> None:
     """
     if is_cached(tagged):
         return
+    from huggingface_hub import constants
+
     if constants.HF_HUB_OFFLINE:
         raise out_of_reach(tagged, "HF_HUB_OFFLINE is set")
     try:
@@ -83,6 +88,9 @@ def fetch(tagged: str) -> None:
 
     Weights that are here already are not read again; those from elsewhere are timm's business.
     """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
     about = timm.get_pretrained_cfg(tagged)
     if not about.hf_hub_id or is_cached(tagged):
         return
@@ -133,6 +141,8 @@ def _address(tagged: str) -> str:
     about = timm.get_pretrained_cfg(tagged)
     if not about.hf_hub_id:
         return str(about.url)
+    from huggingface_hub import hf_hub_url
+
     return hf_hub_url(about.hf_hub_id, about.hf_hub_filename or _FILES[0])
 
 

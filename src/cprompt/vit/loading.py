@@ -24,7 +24,7 @@ from cprompt.vit.download import (
 from cprompt.vit.frozen_model import FrozenModel
 from cprompt.vit.light_timm import VisionTransformer, timm
 from cprompt.vit.promptable import FrozenViT, is_promptable
-from cprompt.vit.weight_files import first_line, load_into, read_weights
+from cprompt.vit.weight_files import WithoutRandomValues, first_line, load_into, read_weights
 
 
 def load_backbone(
@@ -74,7 +74,8 @@ def load_backbone(
         return _frozen(model, name, str(weights), image_size)
     path = Path(weights)
     state = read_weights(path)
-    model = _new(known, image_size)
+    with WithoutRandomValues():
+        model = _new(known, image_size)
     load_into(model, state, path, name)
     return _frozen(model, name, f"file:{path.name}", image_size)
 
@@ -135,7 +136,8 @@ def _frozen(model: nn.Module, name: str, weights: str, image_size: int | None) -
 def _embedded(name: str, image_size: int | None) -> FrozenViT:
     asset = embedded.EMBEDDED[name]
     size = image_size or asset.architecture["img_size"]
-    vit = VisionTransformer(**{**asset.architecture, "img_size": size, "num_classes": 0})
+    with WithoutRandomValues():
+        vit = VisionTransformer(**{**asset.architecture, "img_size": size, "num_classes": 0})
     load_into(vit, read_weights(asset.path), asset.path, name)
     return FrozenViT(vit, name, "embedded", (asset.mean, asset.std))
 
