@@ -215,8 +215,8 @@ def join(device: torch.device) -> Ranks:
 
 
 def leave() -> None:
-    """Part from the others at the end of a program; nothing if there are none."""
-    if launched().alone:
+    """Part from the others at the end of a program; nothing if torchrun did not start it."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     import torch.distributed as dist
 
