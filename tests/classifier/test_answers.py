@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,9 @@ def test_answers_are_the_method_s_own_for_any_batch_size(name: str, backbone: Fr
     pixels, inputs = some_pixels()
     with torch.no_grad():
         expected = method(inputs)
-    for batch_size, workers in ((64, 0), (4, 0), (2, 3)):
-        answers = answered(method, pixels, batch_size=batch_size, workers=workers)
+    for batch_size, threads in ((64, 0), (4, 0), (2, 3)):
+        images = dataclasses.replace(pixels, threads=threads)
+        answers = answered(method, images, batch_size=batch_size)
         torch.testing.assert_close(answers.logits, expected, rtol=1e-5, atol=1e-5)
 
 

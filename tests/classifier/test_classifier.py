@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from cprompt import METHODS, UNKNOWN, ContinualClassifier, ModelError
+from cprompt.classifier import classifier as classifier_module
 from cprompt.classifier import learning, model_folder
 from cprompt.errors import BackboneError, ConfigError, DataError
+from cprompt.methods.base import Response
 from cprompt.training.observers import Observer
 from cprompt.vit import passes
 from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import Embedded, FrozenViT, PromptableViT
+from cprompt.vit.promptable import Embedded, FrozenViT, Precision, PromptableViT
 from tests.classifier.common import batch, learnt, photos, tiny
 from tests.classifier.test_model_folder import resealed
 from tests.methods.test_every_method import SMALL
@@ -470,6 +474,38 @@ def test_what_is_asked_of_a_good_model_wrongly_is_not_blamed_on_it(tmp_path: Pat
         ContinualClassifier.load(tmp_path / "m", precision="bf17")
     with pytest.raises(ConfigError, match="device 'cudaa' cannot be used here"):
         ContinualClassifier.load(tmp_path / "m", device="cudaa")
+
+
+@pytest.mark.parametrize("faster", ["fp32", "bf16"])
+def test_auto_takes_the_faster_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faster: Precision
+) -> None:
+    learnt({"red": 3, "sea": 3}).save(tmp_path)
+    monkeypatch.setattr(classifier_module, "fastest_precision", lambda vit, device: faster)
+    mine, chosen = (
+        ContinualClassifier.load(tmp_path, precision=precision) for precision in ("auto", faster)
+    )
+    assert mine.precision == faster
+    new = photos("moss", 3, seed=5)
+    assert np.array_equal(mine.predict_proba(new), chosen.predict_proba(new))
+
+
+def test_features_of_photos_that_were_answered_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    classifier, inner = learnt({"red": 4, "blue": 4}), classifier_module.responses
+    kept: list[weakref.ref[Tensor]] = []
+
+    def watched(*given: Any, **how: Any) -> Iterator[Response]:
+        assert all(feature() is None for feature in kept)
+        for response in inner(*given, **how):
+            kept.append(weakref.ref(response.feature))
+            yield response
+
+    monkeypatch.setattr(classifier_module, "responses", watched)
+    monkeypatch.setattr(classifier_module, "DECODED_AT_ONCE", 2)
+    classifier.predict(photos("red", 6, seed=5))
+    assert len(kept) == 3
 
 
 def test_killed_at_random_moments_it_is_the_old_model_or_the_new(tmp_path: Path) -> None:

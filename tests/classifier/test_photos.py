@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,24 @@ def test_photos_come_some_at_a_time() -> None:
     assert [len(part) for part in parts] == [2, 2, 1]
     assert [int(part[i][0, 0, 0]) for part in parts for i in range(len(part))] == [0, 1, 2, 3, 4]
     assert told == [(i, 5) for i in range(1, 6)]
+
+
+@pytest.mark.parametrize(("device", "beside"), [("cpu", False), ("cuda", True)])
+def test_files_of_the_next_part_are_decoded_while_a_gpu_computes(
+    device: str, beside: bool, tmp_path: Path
+) -> None:
+    files = [saved(tmp_path / f"{i}.png", np.full((4, 4, 3), i, np.uint8)) for i in range(5)]
+    second = threading.Event()
+
+    def told(done: int, total: int) -> None:
+        if done == 4:
+            second.set()
+
+    parts = decode_in_parts(files, 8, 2, told, device=torch.device(device))
+    first = next(parts)
+    assert second.wait(20 if beside else 0.2) == beside
+    found = [first, *parts]
+    assert [int(part[i][0, 0, 0]) for part in found for i in range(len(part))] == [0, 1, 2, 3, 4]
 
 
 def test_a_bad_photo_in_a_later_part_is_named_by_its_place_among_all() -> None:

@@ -14,9 +14,12 @@ from cprompt.errors import DataError
 from tests.classifier.common import learnt, photos, saved, tiny
 
 
+@pytest.mark.parametrize("beside", [False, True])
 def test_readable_photos_get_the_same_answers_as_without_the_bad_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
 ) -> None:
+    """Read while others are answered, as for a GPU, or in turn."""
+    monkeypatch.setattr(readable, "works_beside_cpu", lambda device: beside)
     monkeypatch.setattr(readable, "DECODED_AT_ONCE", 2)  # so that a part may have none to answer
     classifier = learnt({"red": 4, "blue": 4})
     big = [each.repeat(9, 0).repeat(7, 1) for each in photos("red", 3, seed=5)]

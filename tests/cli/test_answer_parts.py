@@ -30,6 +30,17 @@ def test_what_is_written_is_no_longer_missing(ending: str, tmp_path: Path) -> No
         assert [json.loads(line) for line in lines] == ROWS
 
 
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_photos_that_could_not_be_read_are_counted_in_the_files(
+    ending: str, tmp_path: Path
+) -> None:
+    parts = AnswerParts(tmp_path, 2, ending, {})
+    nested = {"ranking": [["cat", 0.5]]}
+    parts.write(0, [{**row, **nested} for row in (*ROWS, ROWS[1])])
+    parts.write(1, [ROWS[0]])
+    assert [parts.unread(number) for number in (0, 1)] == [2, 0]
+
+
 def test_a_part_that_was_not_renamed_is_missing(tmp_path: Path) -> None:
     parts = AnswerParts(tmp_path, 1, "jsonl", {})
     parts.path(0).with_name(parts.path(0).name + ".part").write_text("half")

@@ -45,6 +45,8 @@ def test_options_that_exclude_each_other_are_refused(model: Path, photos: Path) 
         ok("predict", model, photos, "--json", "--csv")
     with pytest.raises(ConfigError, match="'fp16'"):
         ok("predict", model, photos, "--precision", "fp16")
+    with pytest.raises(ConfigError, match="--precision auto chooses for one machine"):
+        ok("predict", model, photos, "--precision", "auto", "--out", photos / "answers")
 
 
 def test_a_folder_stands_for_its_photos(photos: Path, tmp_path: Path) -> None:
@@ -169,9 +171,10 @@ def test_answers_in_parts_are_those_of_the_table_and_are_not_made_twice(
     rows = [json.loads(line) for line in part.read_text("utf-8").splitlines()]
     assert rows == json.loads(out)
     code, _, err = main(*asked, "--out", tmp_path / "out", "--jsonl")
-    assert code == 0
+    assert code == 3
     assert "0 photos answered" in err
     assert "4 were there already" in err
+    assert "2 photos cannot be read" in err
     told = main.error(*asked, "--out", tmp_path / "out", "--jsonl", "--explain")
     assert "other explain" in told
 

@@ -27,13 +27,13 @@ def responses(
     *,
     precision: Precision = "fp32",
     batch_size: int = 64,
-    workers: int = 0,
 ) -> Iterator[Response]:
     """Answer every image under its test view; responses are moved to the CPU.
 
-    `method` must be on `device`. `workers` is the number of threads that prepare images.
+    `method` must be on `device`.
     """
     no_targets = np.zeros(len(images), dtype=np.int64)
+    workers = images.view_threads
     batches = BatchLoader(
         images, no_targets, preparation, batch_size, seed=None, device=device, workers=workers
     )

@@ -42,6 +42,7 @@ from cprompt.training.observers import Observer
 from cprompt.training.settings import TrainingConfig
 from cprompt.vit.backbone import Backbone
 from cprompt.vit.catalogue import spelt_out
+from cprompt.vit.fastest_precision import fastest_precision
 from cprompt.vit.loading import load_backbone
 
 DECODED_AT_ONCE = 512
@@ -376,24 +377,27 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         progress = (observer or Observer()).decoded
         found: list[Response] = []
         blank = [np.zeros(0, dtype=np.bool_)]
-        for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE, progress):
+        for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE, progress, device=device):
             blank.append(are_blank(images))
             answered = responses(state.method, images, preparation, device, precision=precision)
-            found += list(answered)
+            # Features, which answers do not need, would fill the memory with many photos.
+            found += [
+                dataclasses.replace(each, feature=each.feature[:0].clone()) for each in answered
+            ]
         logits = joined([each.logits for each in found])
         if logits is None:
             logits = torch.zeros(0, state.method.n_classes)
         p = state.probabilities(logits)
         told = joined([each.familiar for each in found])
-        nothing = np.concatenate(blank)
+        is_blank = np.concatenate(blank)
         familiar = p.max(axis=1, initial=0.0) if told is None else told.double().numpy()
-        familiar = np.where(nothing, 0.0, familiar)
+        familiar = np.where(is_blank, 0.0, familiar)
         answers = _Answers(
             logits,
             joined([each.query for each in found]),
             joined([each.task for each in found]),
             familiar,
-            known=~nothing & (familiar >= state.threshold),
+            known=~is_blank & (familiar >= state.threshold),
         )
         return state, answers, p
 
@@ -425,9 +429,12 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         """The classifier in the folder `path`.
 
         `weights` is the file of the backbone's weights, needed if the model was learnt with such a
-        file and the file has moved.
+        file and the file has moved. `precision` "auto" is bf16 where that is clearly faster, which
+        is measured when a backbone is first loaded on a machine.
         """
         pick_device(device)  # before the model is read: errors here are not the model's fault
+        auto = precision == "auto"
+        precision = "fp32" if auto else precision
         from_mapping(TrainingConfig, {"precision": precision}, where="training")
         stored = model_folder.read(path)
         about = stored.about
@@ -462,6 +469,8 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
                     file=path,
                     hint="pass the file of the weights it was learnt on",
                 )
+            if auto:
+                self.precision = fastest_precision(vit, pick_device(device))
             fresh = create_method(self.method, vit, self.method_settings())
             self._enter(ModelState.from_files(fresh, about, stored.tensors))
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:

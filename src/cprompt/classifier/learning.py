@@ -252,8 +252,9 @@ def counted_photos(
     `RepeatedPhotos`.
     """
     repeated, first = RepeatedPhotos(), 0
+    device = pick_device(parameters.device)
     for images in decode_in_parts(
-        photos, preparation.size, DECODED_AT_ONCE, observer.decoded, repeated.add
+        photos, preparation.size, DECODED_AT_ONCE, observer.decoded, repeated.add, device
     ):
         part = positions[first : first + len(images)]
         yield from counted_images(parameters, method, images, part, preparation)
@@ -272,7 +273,10 @@ def counted_images(
     """Decoded images for `Method.count_images`, embedded batch by batch."""
     device, precision = pick_device(parameters.device), parameters.training_for(1).precision
     targets = np.asarray(positions, dtype=np.int64)
-    loader = BatchLoader(images, targets, preparation, COUNTED_AT_ONCE, seed=None, device=device)
+    workers = images.view_threads
+    loader = BatchLoader(
+        images, targets, preparation, COUNTED_AT_ONCE, seed=None, device=device, workers=workers
+    )
     yield from counted_batches(method, loader, precision)
 
 

@@ -26,7 +26,7 @@ from cprompt.data.image_files import (
     upright_rgb,
 )
 from cprompt.data.pipeline.decoded import DecodedImages, ImageArray, Progress
-from cprompt.data.pipeline.parallel import DECODING_THREADS
+from cprompt.data.pipeline.parallel import DECODING_THREADS, ahead
 from cprompt.data.tar_shards import TarImage
 from cprompt.data.urls import is_url, opened
 from cprompt.errors import DataError
@@ -102,19 +102,33 @@ def decode_in_parts(
     size: int,
     progress: Progress | None = None,
     inspect: Callable[[int, ImageArray], None] | None = None,
+    device: torch.device | None = None,
 ) -> Iterator[DecodedImages]:
     """Decode `size` photos at a time, in order, so that memory does not limit their number.
 
-    `progress` counts all photos, not those of one part. `inspect` is as for `decode`.
+    `progress` counts all photos, not those of one part. `inspect` is as for `decode`. While a
+    `device` other than the CPU computes, the files of the next part are decoded; `progress` is then
+    called in another thread.
     """
     images = _lazily(photos, side, inspect)
-    for first in range(0, len(photos), size):
+    parts = _parts(images, size, progress)
+    return ahead(parts) if images.threads and works_beside_cpu(device) else parts
+
+
+def works_beside_cpu(device: torch.device | None) -> bool:
+    """Whether the device leaves the CPU's cores free for decoding."""
+    return device is not None and device.type != "cpu"
+
+
+def _parts(images: DecodedImages, size: int, progress: Progress | None) -> Iterator[DecodedImages]:
+    """The images, `size` at a time, in memory."""
+    for first in range(0, len(images), size):
 
         def count(done: int, _: int, before: int = first) -> None:
             if progress:
-                progress(before + done, len(photos))
+                progress(before + done, len(images))
 
-        part = images.subset(range(first, min(first + size, len(photos))))
+        part = images.subset(range(first, min(first + size, len(images))))
         yield part.in_memory(count, limit=MEMORY)
 
 

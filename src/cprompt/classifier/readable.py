@@ -17,10 +17,11 @@ from cprompt.classifier import batch_checks, photo_sources
 from cprompt.classifier.classifier import DECODED_AT_ONCE, ContinualClassifier
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation
-from cprompt.classifier.photos import DETAIL, load_photo
+from cprompt.classifier.photos import DETAIL, load_photo, works_beside_cpu
 from cprompt.data.pipeline.decoded import Progress
-from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
+from cprompt.data.pipeline.parallel import DECODING_THREADS, ahead, map_in_order
 from cprompt.data.tar_shards import TarImage
+from cprompt.device import pick_device
 from cprompt.errors import DataError
 from cprompt.training.observers import Observer
 
@@ -104,8 +105,18 @@ def read_in_parts(
 ) -> Iterator[list[Image.Image | DataError]]:
     """The photos, as far as the classifier needs their detail, or the errors of reading them.
 
-    Each part has as many as the classifier decodes at once.
+    Each part has as many as the classifier decodes at once. While a GPU answers one, the next is
+    read; `progress` is then called in another thread.
     """
+    parts = _parts(classifier, files, progress)
+    return ahead(parts) if works_beside_cpu(pick_device(classifier.device)) else parts
+
+
+def _parts(
+    classifier: ContinualClassifier,
+    files: Sequence[str | Path | TarImage],
+    progress: Progress | None,
+) -> Iterator[list[Image.Image | DataError]]:
     side = DETAIL * classifier.preparation_.size  # as far as the classifier reduces them itself
 
     def read(file: str | Path | TarImage) -> Image.Image | DataError:

@@ -102,6 +102,14 @@ def as_parquet(rows: Sequence[Row]) -> bytes:
     return file.getvalue()
 
 
+def errors_in_parquet(path: Path) -> int:
+    """How many rows of a file of `as_parquet` have an error; only its end is read."""
+    metadata = _pyarrow()[1].read_metadata(path)
+    column = metadata.schema.names.index("error")
+    groups = [metadata.row_group(i).column(column) for i in range(metadata.num_row_groups)]
+    return sum(group.num_values - group.statistics.null_count for group in groups)
+
+
 def _pyarrow() -> tuple[Any, Any]:
     try:
         import pyarrow

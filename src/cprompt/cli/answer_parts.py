@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cprompt.cli.answer_files import Row, as_parquet
+from cprompt.cli.answer_files import Row, as_parquet, errors_in_parquet
 from cprompt.errors import ConfigError
 from cprompt.files import check_writable, read_json, write_bytes, write_json
 
@@ -27,6 +27,18 @@ def as_jsonl(rows: Sequence[Row]) -> bytes:
 RENDER: Mapping[str, Callable[[Sequence[Row]], bytes]] = {
     "parquet": as_parquet,
     "jsonl": as_jsonl,
+}
+
+
+def errors_in_jsonl(path: Path) -> int:
+    """How many rows of a file of `as_jsonl` have an error."""
+    with path.open(encoding="utf-8") as lines:
+        return sum(json.loads(line)["error"] is not None for line in lines)
+
+
+ERRORS: Mapping[str, Callable[[Path], int]] = {
+    "parquet": errors_in_parquet,
+    "jsonl": errors_in_jsonl,
 }
 
 
@@ -62,6 +74,10 @@ class AnswerParts:
     def missing(self) -> list[int]:
         """The parts that were not written yet, or are cut short, as by a copy that was stopped."""
         return [number for number in range(self.count) if not self._is_whole(number)]
+
+    def unread(self, number: int) -> int:
+        """How many photos of a part that is there could not be read."""
+        return ERRORS[self.ending](self.path(number))
 
     def _is_whole(self, number: int) -> bool:
         end = ENDS[self.ending]

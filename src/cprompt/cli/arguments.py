@@ -33,6 +33,9 @@ def tell_of_unused_gpu(device: str = "auto") -> str:
 
 
 DEVICE = typer.Option("auto", callback=tell_of_unused_gpu, help="auto, cpu, cuda or mps.")
+PRECISION = typer.Option(
+    "fp32", help="fp32, bf16, or auto: whichever is faster here, measured once."
+)
 MOVED_WEIGHTS = typer.Option(
     None, help="The backbone's weights, if the file that the model was learnt on has moved."
 )

@@ -13,7 +13,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from cprompt.cli import answer_files
-from cprompt.cli.arguments import DEVICE, GPUS, MODEL, MOVED_WEIGHTS, ON, PLUGINS, SOME_UNREAD
+from cprompt.cli.arguments import (
+    DEVICE,
+    GPUS,
+    MODEL,
+    MOVED_WEIGHTS,
+    ON,
+    PLUGINS,
+    PRECISION,
+    SOME_UNREAD,
+)
 from cprompt.cli.output import say
 from cprompt.errors import ConfigError, DataError
 from cprompt.files import shown_path
@@ -66,7 +75,7 @@ def predict(
         "--explain",
         help="Also show the chosen prompt, the nearest class keys and the score.",
     ),
-    precision: str = typer.Option("fp32", help="fp32, or bf16 where it is fast."),
+    precision: str = PRECISION,
     device: str = DEVICE,
     weights: str | None = MOVED_WEIGHTS,
     plugins: list[str] = PLUGINS,
@@ -75,14 +84,19 @@ def predict(
 
     Photos that cannot be read are listed at the end, and the status is then 3.
     """
-    if precision not in ("fp32", "bf16"):
-        raise ConfigError(f"--precision {precision!r} is neither fp32 nor bf16")
+    if precision not in ("fp32", "bf16", "auto"):
+        raise ConfigError(f"--precision {precision!r} is none of fp32, bf16 and auto")
     answer_files.check_targets(csv_to, json_to, parquet_to)
     if out is None and (on or jsonl or shards):
         raise ConfigError("--on, --jsonl and --shards need a folder", hint="add --out FOLDER")
     if out is not None:
         if csv_to or json_to or parquet_to or strict:
             raise ConfigError("--out excludes --csv, --json, --parquet and --strict")
+        if precision == "auto":
+            raise ConfigError(
+                "--precision auto chooses for one machine, and --out may be continued on others",
+                hint="choose fp32 or bf16",
+            )
         how = {"device": device, "precision": precision, "top": max(top, 3) if explain else top}
         work = {"gpus": gpus_per_worker, "plugins": tuple(plugins)}
         _in_parts(model, images, out, jsonl, on, shards, weights, how, work, top, explain)
@@ -95,7 +109,7 @@ def predict(
     classifier = ContinualClassifier.load(
         model,
         device=device,
-        precision="bf16" if precision == "bf16" else "fp32",
+        precision=precision,
         weights=weights,
     )
     most = max(top, 3) if explain else top
@@ -166,7 +180,8 @@ def _in_parts(
     parts = AnswerParts(out, len(ranges), "jsonl" if jsonl else "parquet", about)
     missing = {number: ranges[number] for number in parts.missing()}
     console = Console(stderr=True)
-    unread = unknown = 0
+    unread = sum(parts.unread(number) for number in range(len(ranges)) if number not in missing)
+    unknown = 0
     if missing:
         total = sum(map(len, missing.values()))
         with AnswerProgress(total, console) as progress:

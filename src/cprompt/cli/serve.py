@@ -9,7 +9,15 @@ from pathlib import Path
 
 import typer
 
-from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS, SETTINGS, parse_settings
+from cprompt.cli.arguments import (
+    DEVICE,
+    MODEL,
+    MOVED_WEIGHTS,
+    PLUGINS,
+    PRECISION,
+    SETTINGS,
+    parse_settings,
+)
 from cprompt.cli.output import say
 from cprompt.errors import ConfigError
 
@@ -38,7 +46,7 @@ def serve(
         help="Instead of --token: a token that may do everything.",
     ),
     device: str = DEVICE,
-    precision: str = typer.Option("fp32", help="fp32, or bf16 where it is fast."),
+    precision: str = PRECISION,
     weights: str | None = MOVED_WEIGHTS,
     read_only: bool = typer.Option(False, "--read-only", help="Predict, but never learn or undo."),
     allow_host: list[str] = typer.Option(

@@ -16,6 +16,7 @@ import torch
 import cprompt
 from cprompt.errors import CheckpointError, CPromptError
 from cprompt.files import read_json, write_json
+from cprompt.processor import processor
 from cprompt.research import metrics
 from cprompt.research.evaluation import TaskCounts, matrix_of, selection_accuracy
 from cprompt.research.stream import TaskStream
@@ -218,7 +219,7 @@ def load_record(path: Path) -> Record:
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Versions and hardware of this process; no host name, no path."""
-    hardware = {"device": device.type, "cpu": _cpu_name(), "cpu_count": os.cpu_count()}
+    hardware = {"device": device.type, "cpu": processor().name, "cpu_count": os.cpu_count()}
     if device.type == "cuda":
         hardware["gpu"] = torch.cuda.get_device_name(device)
     return {
@@ -244,14 +245,3 @@ def peak_memory(device: torch.device) -> dict[str, int]:
     if device.type == "cuda":
         peaks["device"] = torch.cuda.max_memory_allocated(device)
     return peaks
-
-
-def _cpu_name() -> str:
-    """The processor's name, as far as the system knows it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

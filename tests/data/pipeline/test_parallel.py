@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from cprompt.data.pipeline.parallel import map_in_order
+from cprompt.data.pipeline.parallel import ahead, map_in_order
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
@@ -44,5 +45,36 @@ def test_closing_ends_the_threads() -> None:
     results = map_in_order(lambda i: i, range(100), 3)
     next(results)
     assert threading.active_count() > before
+    results.close()
+    assert threading.active_count() == before
+
+
+def test_the_next_item_is_got_while_one_is_used() -> None:
+    begun = [threading.Event() for _ in range(3)]
+
+    def items() -> Iterator[int]:
+        for i, event in enumerate(begun):
+            event.set()
+            yield i
+
+    results = ahead(items())
+    assert next(results) == 0
+    assert begun[1].wait(20)
+    assert not begun[2].is_set()
+    assert list(results) == [1, 2]
+
+
+def test_an_error_of_the_next_item_comes_in_its_place() -> None:
+    results = ahead(12 // (2 - i) for i in range(4))
+    assert [next(results) for _ in range(2)] == [6, 12]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_a_reader_that_stops_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    results = ahead(range(100))
+    assert next(results) == 0
+    assert threading.active_count() == before + 1
     results.close()
     assert threading.active_count() == before

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprompt.data.image_files import read_image
-from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
+from cprompt.data.pipeline.parallel import DECODING_THREADS, VIEW_THREADS, map_in_order
 
 ImageArray: TypeAlias = NDArray[np.uint8]
 """One image: (height, width, 3), RGB levels."""
@@ -37,6 +37,11 @@ class DecodedImages:
     """(count, 2): height and width of each image; None where only decoding tells."""
     threads: int = 0
     """How many threads may load at the same time; 0 where `load` belongs to the caller's thread."""
+
+    @property
+    def view_threads(self) -> int:
+        """How many threads may cut views of the images while a backbone computes."""
+        return min(self.threads, VIEW_THREADS)
 
     def __len__(self) -> int:
         return self.count

@@ -1,0 +1,29 @@
+"""What this machine's processor is called and can do."""
+
+from __future__ import annotations
+
+import platform
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+_INFO = Path("/proc/cpuinfo")
+
+
+class Processor(NamedTuple):
+    """A processor; `bf16` says whether it multiplies bfloat16 itself."""
+
+    name: str
+    bf16: bool
+
+
+def processor() -> Processor:
+    """This machine's, as far as the system knows it."""
+    try:
+        text = _INFO.read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    fields = dict(re.findall(r"^(model name|flags|Features)\s*:\s*(.*)$", text, re.MULTILINE))
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    return Processor(name, not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags))
