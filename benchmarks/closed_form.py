@@ -105,7 +105,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     step = train_step.chosen_step(given, device, batch=16 if device.type == "cpu" else 256)
 
     calls = {name: build(step) for name, build in contenders(device).items()}
-    rounds = common.rounds(device, given.quick) if device.type == "cpu" else Rounds(5, 7, 3)
+    if given.quick:
+        rounds = common.rounds(device, quick=True)
+    else:
+        rounds = Rounds(2, 7, 2) if device.type == "cpu" else Rounds(5, 7, 3)
     timings = common.interleave(calls, device, rounds)
     head = common.time_it(solve(step), device, Rounds(1, 3, 1))
 

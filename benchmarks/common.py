@@ -24,6 +24,7 @@ from rich.table import Table
 import cprompt
 from cprompt.errors import ConfigError
 from cprompt.files import check_writable, write_json
+from cprompt.processor import processor
 
 RESULTS = Path("results") / "benchmarks"
 
@@ -58,16 +59,16 @@ class Hardware:
 
 def hardware(device: torch.device) -> Hardware:
     """Describe this machine; `cpu_bf16` says whether the processor itself multiplies bfloat16."""
-    processor, flags = _processor()
+    chip = processor()
     on_cuda = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if on_cuda else device.type
     return Hardware(
         machine=slug(name),
         device=name,
-        processor=processor,
+        processor=chip.name,
         cores=cores(),
         threads=torch.get_num_threads(),
-        cpu_bf16=bool(flags & {"avx512_bf16", "amx_bf16", "bf16"}),
+        cpu_bf16=chip.bf16,
         python=platform.python_version(),
         torch=torch.__version__,
         cuda=torch.version.cuda if on_cuda else None,
@@ -80,14 +81,6 @@ def slug(name: str) -> str:
     """A device's name as a folder name: "NVIDIA H200" becomes h200."""
     words = re.findall(r"[a-z0-9]+", name.lower())
     return "-".join(word for word in words if word not in ("nvidia", "geforce", "amd", "instinct"))
-
-
-def _processor() -> tuple[str, set[str]]:
-    info = Path("/proc/cpuinfo")
-    text = info.read_text(encoding="utf-8") if info.exists() else ""
-    fields = dict(re.findall(r"^(model name|flags|Features)\s*:\s*(.*)$", text, re.MULTILINE))
-    flags = fields.get("flags") or fields.get("Features") or ""
-    return fields.get("model name") or platform.processor() or platform.machine(), {*flags.split()}
 
 
 def cores() -> int:

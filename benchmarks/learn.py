@@ -57,10 +57,10 @@ def learning(backbone: str, device: torch.device, per_class: int) -> tuple[Call,
     return partial(model.fit, images, names), views * len(images)
 
 
-def forward(backbone: str, device: torch.device, views: int) -> Call:
+def forward(backbone: str, device: torch.device, views: int, side: int = 224) -> Call:
     """timm's forward over `views` inputs on the device, 64 at a time."""
-    vit = load_backbone(backbone, "random:0").to(device).vit
-    batch = torch.randn(64, 3, 224, 224, device=device)
+    vit = load_backbone(backbone, None if backbone == SMALL else "random:0").to(device).vit
+    batch = torch.randn(64, 3, side, side, device=device)
 
     @torch.inference_mode()
     def call() -> None:

@@ -9,6 +9,7 @@ stays as it is. A test checks that the page is up to date.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,19 @@ def train_step(result: Result) -> str:
     return table(head, rows) + f"\n{sizes}; {hardware_text(result)}.\n"
 
 
+def train_step_profile(text: str) -> str:
+    """Where the time of the steps goes, from the profiles beside their record."""
+    rows = []
+    for name, total, shares in re.findall(
+        r"^([^\n]+)\n\n([\d.]+) ms per step[^\n]*\n((?:[ \d.]+ %  \w+\n)+)", text, re.MULTILINE
+    ):
+        parts = {kind: float(share) for share, kind in re.findall(r"([\d.]+) %  (\w+)", shares)}
+        kinds = ("products", "attention", "rest")
+        each = [f"{float(total) * parts[kind] / 100:.1f}" for kind in kinds]
+        rows.append([name, *each, f"{float(total):.1f}"])
+    return table(["ms, added over streams", "products", "attention", "rest", "all"], rows)
+
+
 def resample(result: Result) -> str:
     rows = [
         [
@@ -81,6 +95,47 @@ def predict(result: Result) -> str:
         table(head, rows)
         + f"\n{step['backbone']}, batch {step['batch']}; {hardware_text(result)}.\n"
     )
+
+
+def closed_form(result: Result) -> str:
+    rows = [
+        [name, f"{each['inputs_per_second']:.1f}", f"{each['times_timm']:.2f}"]
+        for name, each in result["contenders"].items()
+    ]
+    step, head_ms = result["settings"], 1e3 * result["head_seconds"]["median"]
+    sizes = f"{step['backbone']}, batch {step['batch']}; the head takes {head_ms:.0f} ms"
+    head = ["pass", "inputs/s", "× timm in the same precision"]
+    return table(head, rows) + f"\n{sizes}; {hardware_text(result)}.\n"
+
+
+def from_files(result: Result) -> str:
+    photos, shares = result["settings"]["photos"], result["of_the_limit"]
+    rows = [
+        [name, f"{photos / each['median']:.1f}", f"{shares[name]:.2f}" if name in shares else ""]
+        for name, each in result["seconds"].items()
+    ]
+    what = f"{result['settings']['backbone']}; {hardware_text(result)}"
+    return table(["from JPEG files", "photos/s", "of the limit"], rows) + f"\n{what}.\n"
+
+
+def asking_memory(result: Result) -> str:
+    rows = [[n, f"{peak / 1e6:.0f}"] for n, peak in result["peak_bytes"].items()]
+    what = f"{result['small_backbone']}; {hardware_text(result)}"
+    return table(["photos asked about", "MB at most"], rows) + f"\n{what}.\n"
+
+
+def one_rank(result: Result) -> str:
+    rows = [
+        [
+            name,
+            f"{1e3 * each['median']:.2f}",
+            f"{1e3 * each['low']:.2f} to {1e3 * each['high']:.2f}",
+        ]
+        for name, each in result["contenders"].items()
+    ]
+    step = result["settings"]
+    sizes = f"{step['backbone']}, batch {step['batch']}, bf16, graphs"
+    return table(["step", "ms", "spread"], rows) + f"\n{sizes}; {hardware_text(result)}.\n"
 
 
 def epoch(result: Result) -> str:
@@ -168,7 +223,10 @@ def precision(records: Sequence[Result]) -> str:
     first = records[0]
     hardware = first["environment"]
     where = hardware.get("gpu", hardware["cpu"])
-    what = f"{first['config']['benchmark']}, {first['backbone']['name']}"
+    tasks = first["config"]["stream"]["first_tasks"]
+    few = f"the first {tasks} tasks of " if tasks else ""
+    method, benchmark = first["config"]["method"]["name"], first["config"]["benchmark"]
+    what = f"{method}, {few}{benchmark}, {first['backbone']['name']}"
     return table(head, rows) + f"\nLast-acc, {what}; {where}, torch {hardware['torch']}.\n"
 
 
@@ -205,6 +263,11 @@ def cluster(result: Result) -> str:
 
 BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step": train_step,
+    "train_step_tiny": train_step,
+    "closed_form": closed_form,
+    "one_rank": one_rank,
+    "from_files": from_files,
+    "from_files#memory": asking_memory,
     "predict": predict,
     "epoch": epoch,
     "evaluate": evaluate,
@@ -221,10 +284,13 @@ def block(name: str) -> str:
     first, _, second = name.partition("/")
     if first == "records":
         files = sorted((RESULTS / second).glob("*.json"))
-        return {"speed/cars": cars, "speed/precision": precision}[second](
-            [json.loads(file.read_text()) for file in files]
-        )
-    result = json.loads((RESULTS / "benchmarks" / first / f"{second}.json").read_text())
+        make = cars if second == "speed/cars" else precision
+        return make([json.loads(file.read_text()) for file in files])
+    if second.endswith("_profile"):
+        path = RESULTS / "benchmarks" / first / f"{second}.txt"
+        return train_step_profile(path.read_text(encoding="utf-8"))
+    file = second.partition("#")[0]
+    result = json.loads((RESULTS / "benchmarks" / first / f"{file}.json").read_text())
     return BENCHMARKS[second](result)
 
 

@@ -22,9 +22,12 @@ from benchmarks import (
     common,
     epoch,
     evaluate,
+    from_files,
+    learn,
     many_classes,
     memory,
     neighbours,
+    one_rank,
     precision,
     predict,
     predict_process,
@@ -428,3 +431,43 @@ def test_scale_counts_and_solves_for_all_classes() -> None:
     assert kept > 0
     assert kept % (8 + 8 + 2 * 2 * width) == 0  # key, position and two features of each image
     assert few["end_seconds"] > 0
+
+
+def test_one_rank_takes_its_turns_in_a_group_and_alone(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner, joined = common.time_it, []
+
+    def time_it(*given: Any) -> common.Timing:
+        joined.append(torch.distributed.is_initialized())
+        return inner(*given)
+
+    monkeypatch.setattr(common, "time_it", time_it)
+    one_rank.main(TINY)
+    assert joined == 3 * [False, True]
+    assert not torch.distributed.is_initialized()
+    found = read_json(results / "one_rank.json")
+    times = found["contenders"]
+    speed = times["alone"]["median"] / times["one rank"]["median"]
+    assert found["of_the_speed_alone"] == pytest.approx(speed)
+    assert f"{100 * speed:.1f} % of the speed alone" in capsys.readouterr().out
+
+
+def test_learning_and_asking_from_files_are_compared_with_the_slower_part(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(from_files, "CLASSES", 2)
+    from_files.main(["--quick", "--device=cpu", "--backbone", learn.SMALL])
+    found = read_json(results / "from_files.json")
+    seconds = {name: each["median"] for name, each in found["seconds"].items()}
+    photos, views = found["settings"]["photos"], found["settings"]["views"]
+    assert (photos, views % photos) == (8, 0)
+    assert found["of_the_limit"] == {
+        "predict": pytest.approx(max(seconds["decode"], seconds["forward"]) / seconds["predict"]),
+        "learn": pytest.approx(
+            max(seconds["decode"], seconds["forward"] * views / photos) / seconds["learn"]
+        ),
+    }
+    assert list(found["peak_bytes"]) == ["8", "16"]
+    shown = capsys.readouterr().out
+    assert all(f"{share:.2f}" in shown for share in found["of_the_limit"].values())
