@@ -20,15 +20,16 @@ from cprompt.research.experiment import run
 from cprompt.research.record import load_record
 from tests.cluster.conftest import TwoNodes
 
-PLUGIN = "tests.cluster.dying"
+DYING = "tests.cluster.dying"
+WAITING = "tests.cluster.waiting"
 
 
-def configs(folder: Path, tiny: dict[str, Any], *seeds: int) -> dict[Path, RunConfig]:
+def configs(
+    folder: Path, tiny: dict[str, Any], *seeds: int, method: str = "finetune"
+) -> dict[Path, RunConfig]:
     return {
         folder / str(seed): resolve(
-            "shapes",
-            "finetune",
-            overrides={**tiny, "training.epochs": 6, "seeds.init": seed, "seeds.data": seed},
+            "shapes", method, overrides={**tiny, "seeds.init": seed, "seeds.data": seed}
         )
         for seed in seeds
     }
@@ -39,13 +40,17 @@ def test_four_runs_end_complete_and_right_though_a_node_dies(
     tiny: dict[str, Any],
     tmp_path: Path,
     once: Callable[[Callable[[], object]], Callable[[], None]],
+    own_methods: MethodRegistry,
 ) -> None:
-    asked = configs(tmp_path / "ray", tiny, 1, 2, 3, 4)
-    killed: list[int] = []
+    """No run gets past its second task before the node is dead."""
+    plugins.import_module(WAITING)
+    go = tmp_path / "go"
+    waiting = {**tiny, "method.go": str(go)}
+    asked = configs(tmp_path / "ray", waiting, 1, 2, 3, 4, method="waiting")
 
     def kill_node() -> None:
         cluster.kill_node("_run")
-        killed.append(1)
+        go.touch()
 
     kill = once(kill_node)
     seen: list[Mapping[Path, Standing]] = []
@@ -55,14 +60,15 @@ def test_four_runs_end_complete_and_right_though_a_node_dies(
         if any(each.state == "running" for each in standings.values()):
             kill()
 
-    run_on_ray(asked, cluster.address, work=Work(), watch=watch)
-    assert killed
+    work = Work(plugins=(WAITING,))
+    run_on_ray(asked, cluster.address, work=work, watch=watch)
+    assert go.exists()
     assert {each.state for each in seen[-1].values()} == {"finished"}
     assert any(each.state == "running" and each.tasks == 3 for s in seen for each in s.values())
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        expected = configs(tmp_path / "here", tiny, 1, 2, 3, 4)
+        expected = configs(tmp_path / "here", waiting, 1, 2, 3, 4, method="waiting")
         for folder, config in expected.items():
             run(config, folder)
     finally:
@@ -82,17 +88,17 @@ def test_four_runs_end_complete_and_right_though_a_node_dies(
     def forbidden(standings: Mapping[Path, Standing]) -> None:
         raise AssertionError("a finished run was started again")
 
-    run_on_ray(asked, cluster.address, work=Work(), watch=forbidden)
+    run_on_ray(asked, cluster.address, work=work, watch=forbidden)
 
 
 def test_a_run_whose_worker_died_resumes_from_its_checkpoint(
     cluster: TwoNodes, tiny: dict[str, Any], tmp_path: Path, own_methods: MethodRegistry
 ) -> None:
     """Not only does it end well: the task that was finished is not learnt a second time."""
-    plugins.import_module(PLUGIN)
+    plugins.import_module(DYING)
     notes, folder = tmp_path / "notes.txt", tmp_path / "run"
     config = resolve("shapes", "dying", overrides={**tiny, "method.notes": str(notes)})
-    run_on_ray({folder: config}, cluster.address, work=Work(plugins=(PLUGIN,)))
+    run_on_ray({folder: config}, cluster.address, work=Work(plugins=(DYING,)))
     assert load_record(folder).finished
     learnt: dict[str, list[str]] = {}
     for line in notes.read_text().splitlines():
