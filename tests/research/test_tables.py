@@ -616,6 +616,15 @@ def test_notes_say_what_the_numbers_stand_for(hand_record: Record) -> None:
     assert small.notes[3].startswith("--small: ")
 
 
+def test_a_note_on_one_benchmark_is_shown_with_its_columns_only() -> None:
+    notes_on = {"cars20": "Of twenty tasks.", "cars10": "Of ten tasks."}
+    both = replace(spec_of(cprompt_row(), benchmarks=("cars10", "cars20")), notes_on=notes_on)
+    ten = replace(both, benchmarks=("cars10",))
+    assert fill(both, [1], not_run).notes[2:4] == ("Of ten tasks.", "Of twenty tasks.")
+    assert "Of ten tasks." in fill(ten, [1], not_run).notes
+    assert "Of twenty tasks." not in fill(ten, [1], not_run).notes
+
+
 def test_a_note_says_which_settings_are_not_the_benchmarks_own() -> None:
     """Those of the machine do not count, and the backbone is named anyway."""
     settings = {"training.epochs": 30, "method.ccl": False}

@@ -226,11 +226,11 @@ def test_the_table_has_what_was_chosen_and_says_what_was_not(
         assert config.data.validation is config.stream.first_tasks is None
         assert config.data.normalization == "inception"
         assert config.seeds.order == 87
-    on_cars, *others = spec.notes[1:]
+    on_cars = spec.notes_on["cars10"]
     assert "SLCA" not in on_cars
     assert "CPrompt" not in on_cars
     assert "L2P; DualPrompt" in on_cars
-    assert others[0] == "On cifar100, not chosen yet, so as published: every row."
+    assert spec.notes_on["cifar100"] == "On cifar100, not chosen yet, so as published: every row."
 
 
 def test_the_summary_has_every_try_its_accuracy_and_its_command(hand_record: Record) -> None:

@@ -17,7 +17,7 @@ from cprompt.settings import suggest
 _MODES = ("selected", "given", "first")
 _TABLE = {
     **{"title": str, "paper": str, "benchmarks": list, "columns": dict, "rows": list},
-    "notes": list,
+    **{"notes": list, "notes_on": dict},
 }
 _ROW = {
     **{"label": str, "method": str, "flavour": str, "mode": str, "set": dict, "paper": dict},
@@ -37,6 +37,7 @@ def read_table_file(path: Path) -> dict[str, Any]:
     _check_keys(table, _TABLE, ("title", "benchmarks", "columns", "rows"), "", path)
     _check_names(table["benchmarks"], benchmarks(), "benchmarks", path)
     _check_names(list(table["columns"]), metric_names(), "columns", path)
+    _check_names(list(table.get("notes_on", {})), table["benchmarks"], "notes_on", path)
     for number, row in enumerate(table["rows"], start=1):
         where = f"rows, number {number}: "
         _check_keys(row, _ROW, ("label",), where, path)

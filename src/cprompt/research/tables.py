@@ -51,6 +51,8 @@ class TableSpec:
     columns: Mapping[str, str]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
+    notes_on: Mapping[str, str] = field(default_factory=dict)
+    """Notes by benchmark, shown only with its columns."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ def _spec(name: str, about: Mapping[str, Any]) -> TableSpec:
         about["columns"],
         rows,
         tuple(about.get("notes", ())),
+        about.get("notes_on", {}),
     )
 
 
@@ -248,7 +251,7 @@ def fill(
             f"Paper: as printed in the CPrompt paper, {spec.paper} (ViT-B/16, "
             "augreg_in21k_ft_in1k)."
         )
-    notes += spec.notes
+    notes += [*spec.notes, *(spec.notes_on[b] for b in spec.benchmarks if b in spec.notes_on)]
     if changed := _deciding_overrides(overrides or {}):
         notes.insert(1, f"Ours with {changed} in place of the benchmark's own.")
     if finished < wanted:

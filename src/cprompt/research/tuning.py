@@ -290,10 +290,12 @@ def protocol_table(grid: TuningGrid, find: Find, overrides: Mapping[str, Any] | 
         f"Settings of every row chosen on {100 * grid.validation:g} % of the training images, held "
         f"out, of the first {grid.first_tasks} tasks, among {len(grid.rows[0].tries)} tries each."
     ]
-    for benchmark, labels in untuned.items():
-        if labels:
-            which = "every row" if len(labels) == len(rows) else "; ".join(labels)
-            notes.append(f"On {benchmark}, not chosen yet, so as published: {which}.")
+    notes_on = {
+        benchmark: f"On {benchmark}, not chosen yet, so as published: "
+        f"{'every row' if len(labels) == len(rows) else '; '.join(labels)}."
+        for benchmark, labels in untuned.items()
+        if labels
+    }
     table = {
         "title": "Every method at its best",
         "benchmarks": list(source),
@@ -303,6 +305,7 @@ def protocol_table(grid: TuningGrid, find: Find, overrides: Mapping[str, Any] | 
             "forgetting_released": "FF",
         },
         "notes": notes,
+        "notes_on": notes_on,
         "rows": rows,
     }
     return _HEADER + yaml.safe_dump(table, sort_keys=False, allow_unicode=True, width=100)
