@@ -1,4 +1,5 @@
-"""`cprompt predict` on one photo, from the command to the answer: seconds and peak memory.
+"""`cprompt predict` on one photo, from the command to the answer: seconds and peak memory; and how
+long `cprompt serve` takes until it is ready, and from then to its first answer.
 
     python -m benchmarks.predict_process
     python -m benchmarks.predict_process --weights FILE
@@ -13,6 +14,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -20,6 +22,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.images import draw_jpegs
+from benchmarks.serve_load import post, request, serving
 from cprompt import ContinualClassifier
 from cprompt.device import pick_device
 
@@ -48,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         {"process": name, "seconds": f"{row['seconds']:.2f}", "MB": f"{row['bytes'] / 1e6:.0f}"}
         for name, row in result["processes"].items()
     ]
+    rows += [
+        {"process": f"cprompt serve, {name}", "seconds": f"{seconds:.2f}", "MB": ""}
+        for name, seconds in result["service"].items()
+    ]
     common.show(f"cprompt predict, one photo, {result['backbone']}", rows, seen)
     common.save("predict_process", seen, result, out)
 
@@ -69,6 +76,7 @@ def measure(folder: Path, weights: str | None, times: int) -> dict[str, Any]:
         "classes": CLASSES,
         "times": times,
         "processes": _measured(processes, times),
+        "service": _service(folder / "model", photo, folder / "log", times),
     }
 
 
@@ -89,6 +97,24 @@ def _measured(processes: Mapping[str, Sequence[str]], times: int) -> dict[str, d
         name: {"seconds": median(seconds[name][1:]), "bytes": max(peaks[name])}
         for name in processes
     }
+
+
+def _service(model: Path, photo: Path, log: Path, times: int) -> dict[str, float]:
+    """Median seconds until the service is ready, and from then to its first and second answer."""
+    ask = post("/v1/predict", "image/jpeg", photo.read_bytes())
+    seconds: dict[str, list[float]] = {"until ready": [], "first answer": [], "second answer": []}
+    for _ in range(times + 1):
+        last = time.perf_counter()
+        with serving(model, "cpu", [], log) as url:
+            for name, each in seconds.items():
+                if name != "until ready":
+                    status, body = request(url, ask)
+                    if status != 200:
+                        raise SystemExit(f"the service answered {status}: {body.decode()}")
+                now = time.perf_counter()
+                each.append(now - last)
+                last = now
+    return {name: median(each[1:]) for name, each in seconds.items()}
 
 
 if __name__ == "__main__":

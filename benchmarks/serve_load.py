@@ -216,19 +216,24 @@ def serving(model: Path, device: str, options: Sequence[str], log: Path) -> Iter
             process.wait(60)
 
 
-def metric(url: str, name: str) -> float:
-    """A number from /metrics."""
+def request(url: str, whole: bytes) -> tuple[int, bytes]:
+    """Status and body of the answer to one request, sent over a connection of its own."""
     where = urlsplit(url)
-    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-    async def read() -> bytes:
+    async def ask() -> tuple[int, bytes]:
         reader, writer = await asyncio.open_connection(where.hostname, where.port)
         try:
-            return (await exchange(reader, writer, request))[1]
+            return (await exchange(reader, writer, whole))[:2]
         finally:
             writer.close()
 
-    found = re.search(rf"^{name} (\S+)$", asyncio.run(read()).decode(), re.MULTILINE)
+    return asyncio.run(ask())
+
+
+def metric(url: str, name: str) -> float:
+    """A number from /metrics."""
+    _, text = request(url, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    found = re.search(rf"^{name} (\S+)$", text.decode(), re.MULTILINE)
     assert found, f"{name} is not in /metrics"
     return float(found[1])
 

@@ -235,6 +235,10 @@ def predict_process(result: Result) -> str:
         [name, f"{each['seconds']:.1f}", f"{each['bytes'] / 1e6:.0f}"]
         for name, each in result["processes"].items()
     ]
+    rows += [
+        [f"cprompt serve, {name}", f"{seconds:.2f}", ""]
+        for name, seconds in result["service"].items()
+    ]
     where = f"{result['backbone']}, {result['classes']} classes; {hardware_text(result)}"
     return table(["process", "seconds", "MB at most"], rows) + f"\n{where}.\n"
 

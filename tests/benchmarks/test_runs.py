@@ -368,7 +368,11 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
 
 def test_a_prediction_is_measured_as_a_process_of_its_own(results: Path) -> None:
     predict_process.main(["--quick"])
-    found = read_json(results / "predict_process.json")["processes"]
+    result = read_json(results / "predict_process.json")
+    assert list(result["service"]) == ["until ready", "first answer", "second answer"]
+    # Starting imports torch; what comes after it is another matter.
+    assert result["service"]["until ready"] > result["service"]["first answer"] > 0
+    found = result["processes"]
     assert list(found) == [
         "import torch",
         "import torch, timm",

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 
 from cprompt import ContinualClassifier
 from cprompt.classifier.onnx_export import export_onnx
-from cprompt.errors import BackboneError
+from cprompt.errors import BackboneError, ModelError
 from cprompt.vit.catalogue import SHORT_NAMES, ShortName
 from tests.classifier.common import batch, photos, tiny
 from tests.vit.families import FAMILIES
@@ -37,6 +38,18 @@ def test_learnt_in_two_batches_saved_and_loaded(key: str, tmp_path: Path) -> Non
     loaded = ContinualClassifier.load(tmp_path / "model", device="cpu")
     expected = classifier.predict_proba(shown)
     np.testing.assert_allclose(loaded.predict_proba(shown), expected, atol=1e-6)
+
+
+def test_a_timm_that_reads_other_layers_is_refused_before_it_answers_wrongly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier = on("resnet").learn(*batch(0, apple=6, plum=6))
+    classifier.save(tmp_path / "model")
+    monkeypatch.setattr(timm.models.ResNet, "forward_intermediates", None)
+    with pytest.raises(ModelError, match=r"other layers of it: of widths \[\d+\], not") as error:
+        ContinualClassifier.load(tmp_path / "model", device="cpu")
+    assert error.value.file == str(tmp_path / "model")
+    assert "the same version of timm" in str(error.value)
 
 
 @pytest.mark.parametrize("key", EXPORTED)

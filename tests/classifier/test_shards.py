@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,12 +136,15 @@ def test_nothing_is_learnt_from_photos_of_which_none_can_be_read() -> None:
         concluded([ShardReport(2, errors)], ["a", "b"], ["x", "x"], Observer())
 
 
-def test_other_weights_than_planned_are_refused() -> None:
+def test_another_backbone_than_planned_is_refused() -> None:
     classifier = tiny()
     plan = Plan.of(classifier, classifier._load(), 2, 10)
-    other = Plan({**plan.parameters, "weights": "random:1"}, plan.fingerprint, 2, True)
-    with pytest.raises(BackboneError, match="are others than where learning was started"):
+    other = replace(plan, parameters={**plan.parameters, "weights": "random:1"})
+    with pytest.raises(BackboneError, match="started with: this is test_vit with other"):
         ShardCounter(other)
+    fewer = replace(plan, identity={**plan.identity, "layers": [8]})
+    with pytest.raises(BackboneError, match=r"reads other layers of it: .*, not \[8\]"):
+        ShardCounter(fewer)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,16 @@ class Family:
     prefix: int = 0
     class_token: bool = False
     """Whether prefix token 0 of every layer is a class token."""
+    last_only: bool = False
+    """Whether timm's own way to read its layers is taken away: some models lack it, and which ones
+    do changes from version to version."""
+
+    def build(self, **options: Any) -> nn.Module:
+        """A model of the family."""
+        model: nn.Module = timm.create_model(self.like, **{**self.smaller, **options})
+        if self.last_only:
+            model.forward_intermediates = None  # type: ignore[assignment]
+        return model
 
 
 def blocks(count: int, under: str = "blocks") -> tuple[str, ...]:
@@ -107,13 +117,14 @@ FAMILIES: dict[str, Family] = {
     "regnet": Family(
         "regnetx_002", {}, 64, ("stem", "s1", "s2", "s3", "s4"), None, "channels first"
     ),
-    "densenet": Family(  # without forward_intermediates: the last layer only
+    "densenet": Family(
         "densenet121",
         {"growth_rate": 4, "block_config": (1, 1, 1, 1)},
         64,
         ("features",),
         None,
         "channels first",
+        last_only=True,
     ),
 }
 
@@ -123,8 +134,7 @@ def _builder(key: str, family: Family) -> Callable[..., nn.Module]:
         options.pop("pretrained_cfg", None)
         options.pop("pretrained_cfg_overlay", None)
         options.pop("cache_dir", None)
-        model: nn.Module = timm.create_model(family.like, **{**family.smaller, **options})
-        return model
+        return family.build(**options)
 
     build.__name__ = f"tiny_{key}"
     return build

@@ -7,8 +7,9 @@ import timm
 from torch import nn
 
 from cprompt.vit.backbone import INCEPTION, normalization_of
+from cprompt.vit.frozen_model import FrozenModel
 from cprompt.vit.loading import load_backbone
-from tests.vit.families import FAMILIES
+from tests.vit.families import FAMILIES, shaken
 
 
 @pytest.mark.parametrize("key", FAMILIES)
@@ -20,7 +21,29 @@ def test_a_fingerprint_is_that_of_the_weights_alone(key: str) -> None:
         "name": f"tiny_{key}",
         "weights": "random:0",
         "fingerprint": one.fingerprint,
+        "layers": one.layer_widths,
     }
+    assert one.difference(same.identity) is None
+    assert one.difference(other.identity) == (
+        f"this is tiny_{key} with other weights (random:0, {one.fingerprint[:12]})"
+    )
+
+
+def test_the_same_weights_read_by_other_layers_are_another_backbone() -> None:
+    """timm learns to read the layers of more models with every version."""
+    family = FAMILIES["densenet"]
+    model = shaken(family.build(num_classes=0))
+    last = FrozenModel(model, "tiny", "random", family.size)
+    resnet = FrozenModel(shaken(FAMILIES["resnet"].build(num_classes=0)), "other", "random", 64)
+    (width,) = last.layer_widths
+    assert width == last.dim
+    assert len(resnet.layer_widths) == resnet.depth > 1
+    several = last.identity | {"layers": [24, 48]}
+    assert last.difference(several) == (
+        f"the timm installed here reads other layers of it: of widths [{width}], not [24, 48]"
+    )
+    older = {name: value for name, value in several.items() if name != "layers"}
+    assert last.difference(older) is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import timm
 import torch
 from torch import Tensor
 
@@ -24,11 +23,10 @@ def family(request: pytest.FixtureRequest) -> Family:
 
 def made(family: Family) -> FrozenViT | FrozenModel:
     """The family's model with weights that are all away from their initial values."""
-    options = {**family.smaller, "num_classes": 0}
     try:
-        model = timm.create_model(family.like, **options, img_size=family.size)
+        model = family.build(num_classes=0, img_size=family.size)
     except TypeError:
-        model = timm.create_model(family.like, **options)
+        model = family.build(num_classes=0)
     shaken(model)
     if family is FAMILIES["dinov2"]:
         return FrozenViT(model, "tiny", "random")
@@ -121,7 +119,7 @@ def test_widths_and_kinds_say_what_stands_where() -> None:
         ("pit_ti_224", ["patch", "class", "patch"], 224),  # its head reads the class token only
         ("hiera_tiny_224", ["patch", "class", "patch"], 224),
         ("vit_relpos_small_patch16_224", ["patch", "class", "patch"], 32),
-        ("visformer_tiny", ["class", "patch"] * 2, 64),  # one layer
+        ("tiny_densenet", ["class", "patch"] * 2, 64),  # one layer
     ],
 )
 def test_kinds_of_layers_that_differ(name: str, kinds: list[str], size: int) -> None:

@@ -461,13 +461,13 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
                 precision=precision,
             )
             vit = self._load()
-            if vit.fingerprint != backbone["fingerprint"]:
+            if difference := vit.difference(backbone):
                 raise ModelError(
                     f"was learnt on {backbone['name']} ({backbone['weights']}, "
-                    f"{backbone['fingerprint'][:12]}), but the loaded backbone has other weights "
-                    f"({vit.weights}, {vit.fingerprint[:12]})",
+                    f"{backbone['fingerprint'][:12]}), but {difference}",
                     file=path,
-                    hint="pass the file of the weights it was learnt on",
+                    hint="pass the file of the weights it was learnt on, and use the same version "
+                    "of timm",
                 )
             if auto:
                 self.precision = fastest_precision(vit, pick_device(device))

@@ -41,7 +41,7 @@ class Plan:
 
     parameters: Mapping[str, Any]
     """Of `Parameters`; the backbone is spelt out, so that it means the same everywhere."""
-    fingerprint: str
+    identity: Mapping[str, Any]
     """Of the backbone."""
     extra_views: int
     """Of the method; see there."""
@@ -60,7 +60,7 @@ class Plan:
             "weights": weights,
             "image_size": spelt_out(parameters.backbone, parameters.image_size)[1],
         }
-        return cls(given, backbone.fingerprint, extra_views, compare=photos <= CHECKED)
+        return cls(given, backbone.identity, extra_views, compare=photos <= CHECKED)
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,10 @@ class ShardCounter:
         self._parameters = Parameters(**plan.parameters)
         p = self._parameters
         self._backbone = load_backbone(p.backbone, p.weights, p.image_size)
-        if self._backbone.fingerprint != plan.fingerprint:
+        if difference := self._backbone.difference(plan.identity):
             raise BackboneError(
-                f"the weights of {p.backbone} here are others than where learning was started "
-                f"({self._backbone.fingerprint[:12]}, not {plan.fingerprint[:12]})",
-                hint="give all machines the same file",
+                f"the backbone is not the one that learning was started with: {difference}",
+                hint="give all machines the same file of weights and the same version of timm",
             )
         self._device = pick_device(p.device)
         self._backbone.to(self._device)

@@ -106,15 +106,15 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, about
 
 
-def check_backbone(about: Mapping[str, str], backbone: Backbone, path: Path) -> None:
+def check_backbone(about: Mapping[str, Any], backbone: Backbone, path: Path) -> None:
     """Raise a CheckpointError if the tensors were learnt on another backbone."""
-    if about["fingerprint"] != backbone.fingerprint:
+    difference = backbone.difference(about)
+    if difference:
         raise CheckpointError(
             f"was learnt on {about['name']} ({about['weights']}, {about['fingerprint'][:12]}), "
-            f"but this backbone is {backbone.name} ({backbone.weights}, "
-            f"{backbone.fingerprint[:12]})",
+            f"but {difference}",
             file=path,
-            hint="use the backbone it was learnt on",
+            hint="use the backbone it was learnt on, and the same version of timm",
         )
 
 

@@ -110,9 +110,33 @@ class Backbone(nn.Module):
         return self._fingerprint
 
     @property
-    def identity(self) -> dict[str, str]:
+    def layer_widths(self) -> list[int]:
+        """The width of each layer that can be tapped."""
+        return [self._patch_width(layer) for layer in range(self.depth)]
+
+    @property
+    def identity(self) -> dict[str, Any]:
         """What identifies the backbone in checkpoints, records and model folders."""
-        return {"name": self.name, "weights": self.weights, "fingerprint": self.fingerprint}
+        return {
+            "name": self.name,
+            "weights": self.weights,
+            "fingerprint": self.fingerprint,
+            "layers": self.layer_widths,
+        }
+
+    def difference(self, identity: Mapping[str, Any]) -> str | None:
+        """How this backbone differs from the one of that identity; None if it does not.
+
+        The same weights may be read by other layers: which ones there are is up to timm's version.
+        Identities in older files do not tell.
+        """
+        if identity["fingerprint"] != self.fingerprint:
+            mine = f"{self.weights}, {self.fingerprint[:12]}"
+            return f"this is {self.name} with other weights ({mine})"
+        then, now = identity.get("layers", self.layer_widths), self.layer_widths
+        if then != now:
+            return f"the timm installed here reads other layers of it: of widths {now}, not {then}"
+        return None
 
     def train(self, mode: bool = True) -> Any:
         """Stay in evaluation mode: dropout and drop-path would make features random."""
