@@ -1,6 +1,7 @@
 """`cprompt serve` under load on loopback, while it learns: throughput, latency, right answers.
 
     python -m benchmarks.serve_load
+    python -m benchmarks.serve_load --precision auto
     python -m benchmarks.serve_load --clients 300 --seconds 20 --limits.max_waiting 100
     python -m benchmarks.serve_load --slow 400
 
@@ -8,6 +9,9 @@ Each client sends one photo at a time, again and again; meanwhile one learning j
 teaches a new class. Every answer is compared with the library's for that photo and that version of
 the model. Options that the benchmark does not know go to `cprompt serve`. It ends with an error if
 an answer was wrong or missing, a job was lost, or a status was neither 200 nor 503.
+
+With `--precision`, service and library both answer in that one, and the result is called
+serve_load_PRECISION.
 
 With `--slow N`, N more clients, from other addresses, send a byte per second: half of them of their
 headers, half of a photo. Then it also ends with an error if the service wrote more than 1 MB of
@@ -71,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--clients", type=int, default=200)
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--slow", type=int, default=0, help="clients that send a byte per second")
+    options.add_argument("--precision", default="fp32", help="of the service: fp32, bf16 or auto")
     given, for_service = options.parse_known_args(argv)
     if given.quick:
         given.clients, given.seconds = min(given.clients, 20), min(given.seconds, 5.0)
@@ -78,10 +83,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = pick_device(given.device)
     hardware = common.hardware(device)
     name = "serve_slow" if given.slow else "serve_load"
+    name += "" if given.precision == "fp32" else f"_{given.precision}"
     out = common.output(name, hardware, given.out)
     with tempfile.TemporaryDirectory() as folder:
         result = measure(
-            Path(folder), str(device), given.clients, given.seconds, given.slow, for_service
+            Path(folder),
+            Taught(Path(folder) / "model", str(device), given.precision),
+            given.clients,
+            given.seconds,
+            given.slow,
+            for_service,
         )
     latency, statuses = result["latency_seconds"], result["statuses"]
     rows = [
@@ -111,9 +122,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Taught:
+    """A model's folder, and how it is served and asked."""
+
+    folder: Path
+    device: str
+    precision: str
+
+    def load(self) -> ContinualClassifier:
+        return ContinualClassifier.load(self.folder, device=self.device, precision=self.precision)
+
+
 def measure(
     folder: Path,
-    device: str,
+    model: Taught,
     clients: int,
     seconds: float,
     slow: int,
@@ -125,14 +148,14 @@ def measure(
     photos = {c.name: sorted(c.iterdir()) for c in classes}
     names = list(photos)
     asked = [p for name in names[: KNOWN + 3] for p in photos[name][PER_CLASS:]]
-    model = folder / "model"
-    first = ContinualClassifier(device=device)
+    first = ContinualClassifier(device=model.device)
     first.learn([(p, name) for name in names[:KNOWN] for p in photos[name][:PER_CLASS]])
-    first.save(model)
-    expected = {first.model_id: right_answers(first, asked)}
+    first.save(model.folder)
+    expected = {first.model_id: right_answers(model.load(), asked)}
     lessons = [zipped(name, photos[name][:PER_CLASS]) for name in names[KNOWN:]]
     log = folder / "log"
-    with serving(model, device, for_service, log) as url:
+    options = ["--precision", model.precision, *for_service]
+    with serving(model.folder, model.device, options, log) as url:
         where = urlsplit(url)
         assert where.hostname is not None
         assert where.port is not None
@@ -248,7 +271,7 @@ async def load(
     clients: int,
     seconds: float,
     slow: int,
-    model: Path,
+    model: Taught,
     expected: dict[str, list[Right]],
 ) -> tuple[Received, list[dict[str, Any]]]:
     """Predict and teach until the time is up; adds every new version's answers to `expected`."""
@@ -324,7 +347,7 @@ async def teach(
     where: tuple[str, int],
     lessons: Sequence[bytes],
     end: float,
-    model: Path,
+    model: Taught,
     asked: Sequence[Path],
     expected: dict[str, list[Right]],
 ) -> list[dict[str, Any]]:
@@ -342,7 +365,7 @@ async def teach(
             request = f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: localhost\r\n\r\n"
             job = json.loads((await exchange(reader, writer, request.encode()))[1])
         jobs.append(job)
-        learnt = await asyncio.to_thread(ContinualClassifier.load, model, device="cpu")
+        learnt = await asyncio.to_thread(model.load)
         expected[learnt.model_id] = await asyncio.to_thread(right_answers, learnt, asked)
     writer.close()
     return jobs

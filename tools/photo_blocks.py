@@ -54,20 +54,27 @@ def slow_clients() -> str:
 
 
 def load() -> str:
-    """`cprompt serve` under load."""
-    about = _read("benchmarks", "cpu", "serve_load.json")
-    hardware, latency = about["hardware"], about["latency_seconds"]
-    statuses = ", ".join(f"{count:,} with {status}" for status, count in about["statuses"].items())
+    """`cprompt serve` under load, in each precision."""
+    rows, about = [], {}
+    for precision, name in (("fp32", "serve_load"), ("auto", "serve_load_auto")):
+        about = _read("benchmarks", "cpu", f"{name}.json")
+        latency, counts = about["latency_seconds"], about["statuses"].items()
+        statuses = ", ".join(f"{count:,} with {status}" for status, count in counts)
+        rows.append(
+            f"| {precision} | {about['clients']} | {about['seconds']:g} "
+            f"| {about['answers_a_second']:.0f} | {latency['p50']:.2f} s | {latency['p99']:.2f} s "
+            f"| {statuses} | {about['wrong']} | {about['jobs_done']} of {about['jobs']} |\n"
+        )
+    hardware = about["hardware"]
     return (
-        "| clients | seconds | answers per second | p50 | p99 | answers by status | wrong "
-        "| jobs done |\n"
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-        f"| {about['clients']} | {about['seconds']:g} | {about['answers_a_second']:.0f} "
-        f"| {latency['p50']:.2f} s | {latency['p99']:.2f} s | {statuses} | {about['wrong']} "
-        f"| {about['jobs_done']} of {about['jobs']} |\n\n"
+        "| `--precision` | clients | seconds | answers per second | p50 | p99 | answers by status "
+        "| wrong | jobs done |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        f"{''.join(rows)}\n"
         f"The embedded backbone, one photo per request ({about['photo']}); "
         f"{hardware['processor']}, {hardware['threads']} threads, which clients and service share. "
-        f"{about['versions']} versions of the model answered in turn.\n\n{slow_clients()}"
+        "A new version of the model answers after each job; answers are compared with the "
+        f"library's in the same precision.\n\n{slow_clients()}"
     )
 
 

@@ -1,8 +1,32 @@
-"""Garbage is searched for after the imports of a command, as ever from then on, not at its end."""
+"""How a command's process starts and ends: garbage, and memory that was freed."""
 
 from __future__ import annotations
 
+import platform
+
+import pytest
+
 from tests.fresh import printed
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc gives memory back")
+def test_freed_memory_is_used_again_without_asking_for_fresh_pages() -> None:
+    code = """
+import resource
+from cprompt.cli import start
+def fresh_pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        layer = [b"x" * (6 * 2**20) for _ in range(6)]
+        del layer
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+fresh_pages()
+usual = fresh_pages()
+start.keep_freed_memory()
+fresh_pages()
+print(usual > 10_000, fresh_pages() < 100)
+"""
+    assert printed(code).split() == ["True", "True"]
 
 
 def test_imports_are_not_searched_and_later_objects_are() -> None:

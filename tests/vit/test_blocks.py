@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.vit.blocks import is_plain, per_image, run_block, settled
+from cprompt.vit import blocks
+from cprompt.vit.blocks import attend, is_plain, per_image, run_block, settled
 from cprompt.vit.promptable import FrozenViT, Prompts
 from tests.vit.common import close, images, small
 
@@ -81,3 +84,39 @@ def test_a_shared_prompt_is_given_to_every_image() -> None:
 def test_only_timm_s_plain_blocks_are_computed_here() -> None:
     assert is_plain(small("plain").blocks[0])
     assert not is_plain(small("blocks of another kind").blocks[0])
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(65, 65), (1, 65), (40, 197)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_is_that_written_out_in_double_precision(
+    queries: int, keys: int, dtype: torch.dtype
+) -> None:
+    """Up to the rounding of scores, with a gradient and without; images do not meet."""
+    rng = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(4, 3, n, 32, generator=rng).to(dtype) for n in (queries, keys, keys))
+    exact, largest = torch.zeros(4, 3, queries, 32, dtype=torch.float64), 0.0
+    for image, head in itertools.product(range(4), range(3)):
+        a, b, c = (each[image, head].double() for each in (q, k, v))
+        scores = a @ b.T / 32**0.5
+        exact[image, head] = scores.exp() / scores.exp().sum(1, keepdim=True) @ c
+        largest = max(largest, scores.abs().max().item())
+    with torch.no_grad():
+        found = attend(q, k, v)
+        alone = torch.cat([attend(q[i : i + 1], k[i : i + 1], v[i : i + 1]) for i in range(4)])
+    assert found.dtype == dtype
+    rounding = torch.finfo(dtype).eps / 2
+    assert (found - exact).norm() / exact.norm() < (1 + largest) * rounding
+    torch.testing.assert_close(found, alone)
+    assert torch.equal(attend(q, k, v), F.scaled_dot_product_attention(q, k, v))
+
+
+def test_a_bf16_pass_on_a_cpu_is_as_near_as_with_the_fused_kernel(
+    backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = images(8)
+    with torch.no_grad():
+        exact, mine = backbone.encode(backbone.embed(x)), backbone.encode(backbone.embed(x, "bf16"))
+        monkeypatch.setattr(blocks, "attend", F.scaled_dot_product_attention)
+        fused = backbone.encode(backbone.embed(x, "bf16"))
+    assert not torch.equal(mine, fused)
+    assert (mine - exact).norm() < 1.1 * (fused - exact).norm()

@@ -40,7 +40,7 @@ from cprompt.cli import (
     watch,
 )
 from cprompt.cli.arguments import ALLOW_BARE_SETTINGS, SettingsGroup
-from cprompt.cli.start import collect_garbage_later, let_threads_sleep
+from cprompt.cli.start import collect_garbage_later, keep_freed_memory, let_threads_sleep
 from cprompt.errors import ConfigError, CPromptError
 
 app = typer.Typer(
@@ -109,6 +109,7 @@ app.command(rich_help_panel="Tools")(cache.cache)
 def main() -> None:
     """Run the command line; an error that the user can act on is one message, no traceback."""
     let_threads_sleep()
+    keep_freed_memory()
     collect_garbage_later()
     try:
         app()

@@ -57,10 +57,26 @@ def run_block(
         )
         k = torch.cat([key.transpose(1, 2), k], dim=2)
         v = torch.cat([value.transpose(1, 2), v], dim=2)
-    y = F.scaled_dot_product_attention(q, k, v)
+    y = attend(q, k, v)
     y = attn.proj(attn.norm(y.transpose(1, 2).reshape(B, x.shape[1], -1)))
     x = x + block.ls1(y)
     return x, block.ls2(block.mlp(block.norm2(x)))
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention of queries (B, heads, n, d) to keys and values (B, heads, N, d).
+
+    In bf16 a CPU multiplies matrices faster than torch's fused kernel goes through them, by up to
+    twice at the lengths of a ViT. The products are rounded between, which the fused kernel avoids;
+    beside the rounding of everything else in the pass that hardly shows. With a gradient the fused
+    one is used all the same: it does not keep how much each token sees of each other.
+    """
+    written_out = q.dtype == torch.bfloat16 and q.device.type == "cpu"
+    if not written_out or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return F.scaled_dot_product_attention(q, k, v)
+    share = (q * q.shape[-1] ** -0.5 @ k.mT).softmax(-1)
+    seen: Tensor = share.to(v.dtype) @ v
+    return seen
 
 
 def _query_few(attn: Attention, y: Tensor, asking: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,11 +13,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from cprompt.vit.blocks import settled
+from cprompt.vit.blocks import attend, settled
 from cprompt.vit.light_timm import Attention, Block
 from cprompt.vit.packed_block import Normed
 from cprompt.vit.promptable import Embedded, FrozenViT, Prompts, autocast
@@ -238,10 +237,10 @@ def _attend(attn: Attention, heads: Sequence[Tensor]) -> Tensor:
     q, k, v = heads
     q, k = attn.q_norm(q), attn.k_norm(k)
     if ATTENTION is None or not q.is_cuda:
-        seen = F.scaled_dot_product_attention(q, k, v)
+        seen = attend(q, k, v)
     else:
         with sdpa_kernel(ATTENTION):
-            seen = F.scaled_dot_product_attention(q, k, v)
+            seen = attend(q, k, v)
     rows: Tensor = attn.norm(seen.transpose(1, 2).flatten(2)).flatten(0, 1)
     return rows
 
