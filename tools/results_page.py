@@ -15,6 +15,7 @@ import json
 import math
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -320,13 +321,19 @@ def differences(finding: Finding) -> list[float]:
 def differences_in(shown: Shown, finding: Finding) -> list[float]:
     found = []
     for seed in PAPER_SEEDS:
-        each = [
-            value(row, shown.benchmarks[0], finding.metric, shown.settings, seed)
-            for row in both_rows(finding)
-        ]
-        if None not in each:
+        rows, benchmark = both_rows(finding), shown.benchmarks[0]
+        each = [value(row, benchmark, finding.metric, shown.settings, seed) for row in rows]
+        if None not in each and same_classes(rows, benchmark, shown.settings, seed):
             found.append(each[0] - each[1])
     return found
+
+
+def same_classes(
+    rows: Sequence[TableRow], benchmark: str, settings: Mapping[str, Any], seed: int
+) -> bool:
+    """Whether the runs of these rows number their classes alike: only then is a seed one order."""
+    runs = [run_of(row, benchmark, seed, settings) for row in rows]
+    return len({tuple(run.classes) for run in runs if run is not None}) < 2
 
 
 @functools.cache
@@ -479,7 +486,11 @@ def estimated_seconds(config: RunConfig) -> float | None:
 
 
 def missing() -> str:
-    absent = [wanted for wanted in wanted_runs(all_wanted()) if wanted.record is None]
+    absent = [
+        wanted
+        for wanted in wanted_runs(all_wanted())
+        if wanted.record is None or numbered_otherwise(wanted.record)
+    ]
     if not absent:
         return "Every run that a table above needs was made.\n"
     backbone = f"--backbone {BACKBONE} --weights {BACKBONE}.safetensors --training.precision bf16"
@@ -490,13 +501,15 @@ def missing() -> str:
         total += seconds or 0.0
         minutes = DASH if seconds is None else f"{seconds / 60:.0f}"
         told = f"`{run_command(anywhere(wanted.config)).replace(backbone, '$BACKBONE')}`"
+        again = "" if wanted.record is None else ", again"
         lines.append(
-            f"| {wanted.benchmark} | {wanted.label} | {wanted.seed} | {minutes} | {told} |"
+            f"| {wanted.benchmark} | {wanted.label}{again} | {wanted.seed} | {minutes} | {told} |"
         )
     return (
         f"{len(absent)} runs, about {total / 3600:.0f} hours one after another. Minutes are those "
         "of runs that were made: the median of the same method's on the benchmark, or of all "
-        "methods', scaled by the epochs. `$BACKBONE` stands for "
+        "methods', scaled by the epochs. “Again”: made in another class order than the others "
+        "([above](#how-they-were-made)). `$BACKBONE` stands for "
         f"`{backbone}`.\n\n" + "\n".join(lines) + "\n"
     )
 
@@ -520,6 +533,13 @@ def chosen() -> str:
             percent = DASH if best is None or best.accuracy is None else f"{best.accuracy:.2f}"
             others = "; ".join(f"{o.one.label()}: {_result(o)}" for o in found if o is not best)
             lines.append(f"| {row.label} | {mine} | {percent} | {others} |")
+        made = [load_record(path) for path in (ROOT / TRIES / benchmark).rglob(FILE)]
+        if any(map(numbered_otherwise, made)):
+            lines += [
+                "",
+                "Here too [the numbers of the classes](results.md#how-they-were-made) are "
+                "those of their sorted names, so the first tasks have other classes.",
+            ]
         parts.append(f"**{TITLES[benchmark]}**\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -636,6 +656,18 @@ def records() -> list[Record]:
     return [load_record(path) for path in sorted((ROOT / RUNS).rglob(FILE))]
 
 
+@functools.cache
+def usual_classes(dataset: str) -> tuple[str, ...]:
+    """The classes by label, as in most runs; empty if there are none."""
+    found = Counter(tuple(r.classes) for r in records() if r.dataset == dataset)
+    return max(found, key=found.__getitem__, default=())
+
+
+def numbered_otherwise(record: Record) -> bool:
+    """Whether its label ids, over which class orders are drawn, are not those of most runs."""
+    return tuple(record.classes) != (usual_classes(record.dataset) or tuple(record.classes))
+
+
 def how() -> str:
     made = records()
     first = {r.dataset: r for r in made}
@@ -648,6 +680,13 @@ def how() -> str:
     versions = sorted({f"torch {e['torch']}, timm {e['timm']}" for e in each})
     size = made[0].parameters["backbone"] / 1e6
     short = sum(wanted.record is not None for wanted in wanted_runs(ANALYSES))
+    others = sum(map(numbered_otherwise, made))
+    otherwise = (
+        f"- In {others} runs on Cars the classes have the numbers of their sorted names, not the "
+        "official ones, because the images had been copied under new names. So their class orders "
+        "are other ones, drawn by the same seeds; tables that mix them say so. They are listed "
+        "among the runs to be made.\n"
+    )
     return (
         f"- {len(made)} runs, each with its record in `{RUNS}`.\n"
         f"- Backbone: `{BACKBONE}`, {size:.1f} million parameters; every record has the "
@@ -655,6 +694,7 @@ def how() -> str:
         f"- Images: {images}.\n"
         "- Every benchmark's own settings, epochs and normalisation; bf16. The exceptions are the "
         f"{short} runs of the ablation and the analyses, which have {SHORT} epochs per task.\n"
+        f"{otherwise if others else ''}"
         f"- {', '.join(places)}; {'; '.join(versions)}. Three or four runs shared the device at a "
         "time, so the seconds in these records do not measure speed; see [Speed](speed.md).\n"
     )
@@ -777,17 +817,32 @@ def readme_table() -> str:
             parts += [ours(cell) for cell in found[:2]]
         if any(part != DASH for part in parts):
             rows.append(f"| {row.label} (closed form) | {' | '.join(parts)} |")
+    otherwise = [
+        row.label
+        for row in (*spec.rows, *closed.rows)
+        if any(
+            numbered_otherwise(run)
+            for benchmark in TITLES
+            for seed in PAPER_SEEDS
+            if (run := run_of(row, benchmark, seed)) is not None
+        )
+    ]
+    orders = (
+        " Run in other class orders on Cars than the rest "
+        f"([why](docs/results.md#how-they-were-made)): {'; '.join(otherwise)}."
+    )
     return (
         "\n## Results\n\nTen tasks on real photos, with a small backbone (ViT-Ti/16), the same "
-        "images, class orders and metrics for all:\n\n"
+        "images and metrics for all:\n\n"
         + "\n".join([*head, *rows])
         + "\n\nFrom the records in [results/vit_ti](results/vit_ti); ± is over three class "
         "orders, a number without it is one run"
         + (", a dash is a run not made" if any(DASH in row for row in rows) else "")
         + ". CODA-Prompt, SLCA and HiDe-Prompt are trained as in their own code, the others as in "
-        "the paper; closed forms use the normalisation of the backbone. More: [what agrees with "
-        "the paper, and what does not](docs/results.md), and [every method at its "
-        "best](docs/protocol.md), which is not complete yet.\n\n"
+        "the paper; closed forms use the normalisation of the backbone."
+        f"{orders if otherwise else ''} More: [what agrees with the paper, and what does "
+        "not](docs/results.md), and [every method at its best](docs/protocol.md), which is not "
+        "complete yet.\n\n"
     )
 
 

@@ -625,6 +625,21 @@ def test_a_note_on_one_benchmark_is_shown_with_its_columns_only() -> None:
     assert "Of twenty tasks." not in fill(ten, [1], not_run).notes
 
 
+def test_runs_whose_classes_have_other_label_ids_are_named(hand_record: Record) -> None:
+    """A class order is drawn over label ids: the same seed is not the same order."""
+    rows = [TableRow(label, "cprompt", None, "selected", {}, {}) for label in ("A", "B", "C")]
+    other = replace(hand_record, classes=hand_record.classes[::-1])
+    labelled = iter([hand_record, hand_record, other, hand_record, hand_record, other])
+    mixed = fill(spec_of(*rows), [5, 6], lambda config: next(labelled))
+    [note] = [note for note in mixed.notes if "class order there" in note]
+    assert note == (
+        "On cars10 these rows number the classes otherwise than the rest, so the same seed is "
+        "another class order there: B; C."
+    )
+    same = fill(spec_of(*rows), [5, 6], lambda config: hand_record)
+    assert not any("class order there" in note for note in same.notes)
+
+
 def test_a_note_says_which_settings_are_not_the_benchmarks_own() -> None:
     """Those of the machine do not count, and the backbone is named anyway."""
     settings = {"training.epochs": 30, "method.ccl": False}

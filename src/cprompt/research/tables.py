@@ -221,6 +221,7 @@ def fill(
     wanted = finished = 0
     backbones: set[str] = set()
     flavours: set[str] = set()
+    numberings: dict[str, dict[tuple[str, ...], list[str]]] = {b: {} for b in spec.benchmarks}
     for row in spec.rows:
         cells = []
         for benchmark in spec.benchmarks:
@@ -233,6 +234,8 @@ def fill(
             wanted += len(seeds)
             finished += len(records)
             backbones |= {f"{r.backbone['name']} ({r.backbone['weights']})" for r in records}
+            for record in records:
+                numberings[benchmark].setdefault(tuple(record.classes), []).append(row.label)
             summaries = [record.summary() for record in records]
             paper = row.paper.get(benchmark, [None] * len(spec.columns))
             for metric, printed in zip(spec.columns, paper, strict=True):
@@ -252,6 +255,7 @@ def fill(
             "augreg_in21k_ft_in1k)."
         )
     notes += [*spec.notes, *(spec.notes_on[b] for b in spec.benchmarks if b in spec.notes_on)]
+    notes += [_numbered_otherwise(b, found) for b, found in numberings.items() if len(found) > 1]
     if changed := _deciding_overrides(overrides or {}):
         notes.insert(1, f"Ours with {changed} in place of the benchmark's own.")
     if finished < wanted:
@@ -263,6 +267,19 @@ def fill(
         )
     title = f"{spec.title}, small stand-in" if small else spec.title
     return Table(title, columns, tuple(rows), tuple(notes))
+
+
+def _numbered_otherwise(benchmark: str, numberings: Mapping[Any, Sequence[str]]) -> str:
+    """A note on runs whose classes have other label ids than those of most runs.
+
+    A class order is drawn over label ids, so the same seed is another order there.
+    """
+    _, *others = sorted(numberings.values(), key=len, reverse=True)
+    labels = dict.fromkeys(label for found in others for label in found)
+    return (
+        f"On {benchmark} these rows number the classes otherwise than the rest, so the same seed "
+        f"is another class order there: {'; '.join(labels)}."
+    )
 
 
 def _deciding_overrides(overrides: Mapping[str, Any]) -> str:

@@ -42,8 +42,8 @@ def reads_packed(vit: PromptableViT) -> bool:
     """Whether passes that are prompted by tokens are packed: if all blocks are known and frozen.
 
     A quiet CPU gains little or nothing; a busy one may, because its threads wait for each other
-    after fewer operations. A GPU loses: passes on streams of their own hide each other's small kernels
-    (docs/speed.md).
+    after fewer operations. A GPU loses: passes on streams of their own hide each other's small
+    kernels (docs/speed.md).
     """
     if not isinstance(vit, FrozenViT):
         return False

@@ -194,6 +194,17 @@ def test_numbers_that_occur_twice_are_not_those_of_the_archive(
     assert load(tmp_path).name == "stanford_cars-sorted-labels"
 
 
+@pytest.mark.parametrize(("number", "known"), [(90, True), (153, True), (89, False), (154, False)])
+def test_a_copy_with_numbers_of_its_own_is_told_from_the_archive(
+    tmp_path: Path, touch: Touch, number: int, known: bool
+) -> None:
+    """The second class of the archive has the images 000090 to 000153."""
+    for part, at in (("train", number), ("test", 100)):
+        touch(f"{part}/Acura RL Sedan 2012/{at:06}.jpg")
+        touch(f"{part}/AM General Hummer SUV 2000/{1 if part == 'train' else 2:06}.jpg")
+    assert load(tmp_path).name == ("stanford_cars" if known else "stanford_cars-sorted-labels")
+
+
 def test_a_class_list_gives_the_labels_whatever_stands_for_the_slash(
     tmp_path: Path, touch: Touch
 ) -> None:

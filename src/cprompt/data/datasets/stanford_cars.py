@@ -13,6 +13,12 @@ from cprompt.data.image_set import Dataset
 from cprompt.errors import DataError, some
 
 _NAME = "stanford_cars"
+_NUMBERS = {
+    "Acura RL Sedan 2012": range(90, 154),
+    "Acura Integra Type R 2001": range(405, 494),
+    "Ferrari FF Coupe 2012": range(8177, 8261),
+}
+"""Where some classes are in the combined archive; sorted names would give them other places."""
 
 
 def load(
@@ -28,9 +34,10 @@ def load(
 
     The official label ids are not the sorted class names. In the third layout they come from
     `class_list`, a file with one class name per line in the official order. Without it they come
-    from the file names, where these are the six digits of the combined archive: it is sorted by
-    class. Otherwise labels number the sorted names, and the dataset's name says so, because class
-    orders drawn over such labels are not those of published results.
+    from the file names, where these are the six digits of the combined archive, which is sorted by
+    class; a copy that was numbered anew is recognised by classes that are elsewhere. Otherwise
+    labels number the sorted names, and the dataset's name says so, because class orders drawn over
+    such labels are not those of published results.
     """
     require_folder(root)
     if (root / "car_ims").is_dir():
@@ -103,7 +110,11 @@ def _class_folders(parts: tuple[Path, Path], class_list: Path | str | None) -> D
     else:
         numbers = {c: [p.stem for p in train[c] + test.get(c, [])] for c in train}
         stems = [stem for of_class in numbers.values() for stem in of_class]
-        from_archive = all(len(s) == 6 and s.isdecimal() for s in stems)
+        from_archive = all(len(s) == 6 and s.isdecimal() for s in stems) and all(
+            int(stem) in _NUMBERS[c]
+            for c in _NUMBERS.keys() & numbers.keys()
+            for stem in numbers[c]
+        )
         if from_archive and len(set(stems)) == len(stems):
             names = sorted(numbers, key=lambda c: min(numbers[c]))
         else:
