@@ -160,7 +160,8 @@ def test_resuming_with_other_settings_names_them(tiny: dict[str, Any], tmp_path:
 def test_a_checkpoint_of_another_backbone_is_refused(tiny: dict[str, Any], tmp_path: Path) -> None:
     run(settings(tiny), tmp_path)
     with pytest.raises(
-        CheckpointError, match=r"learnt on test_vit \(random:0.*is test_vit \(random:1"
+        CheckpointError,
+        match=r"learnt on test_vit \(random:0.*is test_vit with other weights \(random:1",
     ):
         run(settings(tiny, backbone__weights="random:1"), tmp_path, resume=True)
 
