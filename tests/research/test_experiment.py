@@ -161,7 +161,7 @@ def test_a_checkpoint_of_another_backbone_is_refused(tiny: dict[str, Any], tmp_p
     run(settings(tiny), tmp_path)
     with pytest.raises(
         CheckpointError,
-        match=r"learnt on test_vit \(random:0.*is test_vit with other weights \(random:1",
+        match=r"on test_vit \(random:0.*with other weights \(random:1",
     ):
         run(settings(tiny, backbone__weights="random:1"), tmp_path, resume=True)
 
