@@ -684,8 +684,8 @@ def how() -> str:
     otherwise = (
         f"- In {others} runs on Cars the classes have the numbers of their sorted names, not the "
         "official ones, because the images had been copied under new names. So their class orders "
-        "are other ones, drawn by the same seeds; tables that mix them say so. Those that are wanted "
-        "again are among the runs listed below.\n"
+        "are other ones, drawn by the same seeds; tables that mix them say so. Those that are "
+        "wanted again are among the runs listed below.\n"
     )
     return (
         f"- {len(made)} runs, each with its record in `{RUNS}`.\n"
