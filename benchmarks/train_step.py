@@ -22,6 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.nn.functional as F
 from torch.nn.attention import SDPBackend
 from torch.profiler import ProfilerActivity, profile
 
@@ -172,6 +173,8 @@ def ours(step: Step, precision: Precision, accelerate: Acceleration) -> Call:
 RELEASED = "released, fp32"
 APART: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ()}
 """What to replace for passes that are not packed."""
+EXACT_GELU: dict[str, Any] = {"cprompt.vit.gelu.gelu_by_sigmoid": F.gelu}
+"""What to replace for GELU by the error function in compiled passes."""
 PACKED: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ("cpu", "cuda")}
 """What to replace for passes that are packed on a GPU as well."""
 ONE_STREAM = {"cprompt.vit.packed.run_on_streams": lambda *calls: [call() for call in calls]}
@@ -215,13 +218,14 @@ def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callabl
 
 
 def variants(device: torch.device) -> dict[str, Callable[[Step], Call]]:
-    """Our step with passes apart, and with each attention kernel."""
+    """Our step with the exact GELU, with passes packed or apart, and with each attention kernel."""
     known = contenders(device)
     fastest = known["ours, bf16, compile" if device.type == "cuda" else "ours, fp32"]
     if device.type != "cuda":
         return {"apart, fp32": partial(changed, fastest, APART)}
     attention = "cprompt.vit.packed.ATTENTION"
     return {
+        "ours, bf16, compile, exact GELU": partial(changed, fastest, EXACT_GELU),
         "packed, bf16, graphs": partial(changed, known["ours, bf16, graphs"], PACKED),
         "packed, bf16, compile": partial(changed, fastest, PACKED),
         "packed, bf16, compile, one stream": partial(changed, fastest, PACKED | ONE_STREAM),

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cprompt.vit.blocks import is_plain, settled
+from cprompt.vit.gelu import RoundedGELU
 from cprompt.vit.light_timm import Block, LayerScale, Mlp
 
 Normed: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -33,7 +34,7 @@ def can_pack(block: Any) -> bool:
         and all(type(scale) in (nn.Identity, LayerScale) for scale in (block.ls1, block.ls2))
         and type(block.mlp) is Mlp
         and all(type(linear) is nn.Linear for linear in (block.mlp.fc1, block.mlp.fc2))
-        and type(block.mlp.act) is nn.GELU
+        and type(block.mlp.act) in (nn.GELU, RoundedGELU)
         and type(block.mlp.norm) is nn.Identity
     )
 

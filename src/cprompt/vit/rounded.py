@@ -9,17 +9,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cprompt.vit.gelu import RoundedGELU, is_exact_gelu
 from cprompt.vit.light_timm import PatchEmbed, VisionTransformer
 
 
 class RoundedWeights:
-    """The matrices of a frozen ViT, rounded to bfloat16 as autocast does; norms are unchanged."""
+    """The matrices of a frozen ViT, rounded to bfloat16 as autocast does; norms are unchanged.
+
+    GELU is that of `RoundedGELU`.
+    """
 
     def __init__(self, vit: VisionTransformer) -> None:
         self.blocks = copy.deepcopy(vit.blocks)
         for module in self.blocks.modules():
             if isinstance(module, nn.Linear):
                 module.to(torch.bfloat16)
+            elif getattr(module, "act", None) is not None and is_exact_gelu(module.act):
+                module.act = RoundedGELU()
         self.patch = _PatchProduct(vit.patch_embed) if _PatchProduct.fits(vit.patch_embed) else None
 
 
