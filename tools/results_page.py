@@ -15,51 +15,49 @@ import json
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from photo_blocks import PHOTO_BLOCKS
+from protocol_blocks import PROTOCOL_BLOCKS, draw_cost
+from result_runs import (
+    BACKBONE,
+    METRICS,
+    ORDER,
+    ROOT,
+    RUNS,
+    SETTINGS,
+    TITLES,
+    WEIGHTS,
+    find,
+    find_finished,
+    numbered_otherwise,
+    records,
+    run_of,
+)
 
 from cprompt.files import write_bytes
-from cprompt.report import figures, numbers
+from cprompt.report import figures
 from cprompt.report.tables import DASH, FORMATS, ours
 from cprompt.research.config import RunConfig
-from cprompt.research.cost import passes_per_prediction
 from cprompt.research.metrics import mean_std
 from cprompt.research.recipes import benchmark_recipe
-from cprompt.research.record import FILE, Record, load_record
+from cprompt.research.record import Record
 from cprompt.research.tables import (
     PAPER_SEEDS,
     Cell,
     TableRow,
     TableSpec,
     fill,
-    finder,
     load_table,
     row_config,
     run_folder,
     select_benchmarks,
     select_rows,
 )
-from cprompt.research.tuning import Outcome, anywhere, choose, load_grid, outcomes
+from cprompt.research.tuning import anywhere, load_grid
 from cprompt.research.tuning import command as run_command
-
-ROOT = Path(__file__).resolve().parents[1]
-RUNS = "results/vit_ti"
-TRIES = "results/tune"
-"""Where the runs of `cprompt tune` are."""
-BACKBONE = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
-WEIGHTS = f"{BACKBONE}.safetensors"
-SETTINGS = {
-    "backbone.name": BACKBONE,
-    "backbone.weights": WEIGHTS,
-    "training.precision": "bf16",
-}
-TITLES = {"cars10": "Split Stanford Cars, 10 tasks", "cifar100": "Split CIFAR-100, 10 tasks"}
-ORDER = 1993
-"""The class order that every row was run in."""
 
 
 class Shown(NamedTuple):
@@ -218,20 +216,6 @@ FINDINGS = [
 ]
 
 
-@functools.cache
-def read(folder: Path) -> Record | None:
-    return load_record(folder) if (folder / FILE).exists() else None
-
-
-def find(config: RunConfig) -> Record | None:
-    return read(run_folder(config, ROOT / RUNS))
-
-
-def find_finished(config: RunConfig) -> Record | None:
-    record = find(config)
-    return record if record is not None and record.finished else None
-
-
 def numbers_of(shown: Shown) -> list[int]:
     """The numbers of its rows in their table, from 1; none if all are shown."""
     rows = enumerate(load_table(shown.table).rows, start=1)
@@ -241,12 +225,6 @@ def numbers_of(shown: Shown) -> list[int]:
 def spec_of(shown: Shown) -> TableSpec:
     spec = select_benchmarks(load_table(shown.table), shown.benchmarks)
     return select_rows(spec, numbers_of(shown))
-
-
-def run_of(
-    row: TableRow, benchmark: str, seed: int, settings: Mapping[str, Any] = SETTINGS
-) -> Record | None:
-    return find_finished(row_config(row, benchmark, seed, overrides=settings))
 
 
 # --- parts of the page --------------------------------------------------------------------------
@@ -296,13 +274,22 @@ def printed(row: TableRow, benchmark: str, spec: TableSpec, metric: str) -> floa
 
 
 def shown_of(finding: Finding) -> Shown:
-    """The table that it is judged by: the first with both rows, those of full budget before."""
-    each = [shown for shown in all_shown() if shown.table == finding.table]
+    """The table that it is judged by: the first with both rows, those of full budget before.
+
+    One method is compared with another where each is at its best, if both were run so.
+    """
+    best = [shown for shown in PROTOCOL if shown.benchmarks == (finding.table,)]
+    each = [*best, *(shown for shown in all_shown() if shown.table == finding.table)]
     return next((shown for shown in each if differences_in(shown, finding)), each[-1])
 
 
-def both_rows(finding: Finding) -> tuple[TableRow, TableRow]:
-    rows = {(row.method, row.label): row for row in load_table(finding.table).rows}
+def both_rows(finding: Finding, table: str | None = None) -> tuple[TableRow, TableRow]:
+    """Its rows in its own table, or those of the same methods in the protocol's."""
+    every = load_table(table or finding.table).rows
+    if table == "protocol":
+        by_method = {row.method: row for row in every}
+        return by_method[finding.better[0]], by_method[finding.worse[0]]
+    rows = {(row.method, row.label): row for row in every}
     return rows[finding.better], rows[finding.worse]
 
 
@@ -321,7 +308,7 @@ def differences(finding: Finding) -> list[float]:
 def differences_in(shown: Shown, finding: Finding) -> list[float]:
     found = []
     for seed in PAPER_SEEDS:
-        rows, benchmark = both_rows(finding), shown.benchmarks[0]
+        rows, benchmark = both_rows(finding, shown.table), shown.benchmarks[0]
         each = [value(row, benchmark, finding.metric, shown.settings, seed) for row in rows]
         if None not in each and same_classes(rows, benchmark, shown.settings, seed):
             found.append(each[0] - each[1])
@@ -373,8 +360,8 @@ def verdict(found: Sequence[float], spread_of_one: float | None) -> str:
 
 def findings() -> str:
     lines = [
-        "| the paper finds | in the paper | here | epochs per task | class orders | |",
-        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| the paper finds | in the paper | here | settings | class orders | |",
+        "| --- | ---: | ---: | --- | ---: | --- |",
     ]
     verdicts = []
     for finding in FINDINGS:
@@ -384,7 +371,7 @@ def findings() -> str:
         here = f"{sum(found) / len(found):+.2f}" if found else DASH
         lines.append(
             f"| {finding.says} | {claimed(finding):+.2f} | {here} "
-            f"| {epochs_of(finding, shown) if found else DASH} | {len(found) or DASH} "
+            f"| {settings_of(finding, shown) if found else DASH} | {len(found) or DASH} "
             f"| {verdicts[-1]} |"
         )
     noises = {
@@ -403,13 +390,15 @@ def findings() -> str:
     return counted + "\n\n" + "\n".join(lines) + "\n"
 
 
-def epochs_of(finding: Finding, shown: Shown) -> str:
-    """Epochs per task of both rows; of each if they differ."""
+def settings_of(finding: Finding, shown: Shown) -> str:
+    """How both rows were trained: epochs per task, of each if they differ."""
+    if shown.table == "protocol":
+        return "each at its best"
     each = [
         row_config(row, shown.benchmarks[0], ORDER, overrides=shown.settings).training.epochs
         for row in both_rows(finding)
     ]
-    return " and ".join(map(str, dict.fromkeys(each)))
+    return f"{' and '.join(map(str, dict.fromkeys(each)))} epochs"
 
 
 def all_shown() -> list[Shown]:
@@ -514,160 +503,6 @@ def missing() -> str:
     )
 
 
-# --- the protocol -------------------------------------------------------------------------------
-
-
-def chosen() -> str:
-    """What was tried and chosen on held-out training images."""
-    grid, tried = load_grid(), finder(ROOT / TRIES)
-    parts = []
-    for benchmark in grid.benchmarks:
-        lines = [
-            "| | chosen | held out | the other tries |",
-            "| --- | --- | ---: | --- |",
-        ]
-        for row in grid.rows:
-            found = outcomes(grid, row, benchmark, tried, SETTINGS)
-            best = choose(found)
-            mine = DASH if best is None else best.one.label()
-            percent = DASH if best is None or best.accuracy is None else f"{best.accuracy:.2f}"
-            others = "; ".join(f"{o.one.label()}: {_result(o)}" for o in found if o is not best)
-            lines.append(f"| {row.label} | {mine} | {percent} | {others} |")
-        made = [load_record(path) for path in (ROOT / TRIES / benchmark).rglob(FILE)]
-        if any(map(numbered_otherwise, made)):
-            lines += [
-                "",
-                "Here too [the numbers of the classes](results.md#how-they-were-made) are "
-                "those of their sorted names, so the first tasks have other classes.",
-            ]
-        parts.append(f"**{TITLES[benchmark]}**\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(parts)
-
-
-def _result(one: Outcome) -> str:
-    if one.accuracy is not None:
-        return f"{one.accuracy:.2f}"
-    return "diverged" if one.done else "not run"
-
-
-def tries() -> str:
-    """How a try is made, from the grid."""
-    grid = load_grid()
-    (count,) = {len(row.tries) for row in grid.rows}
-    return (
-        f"Each of the {count} tries of a row:\n\n"
-        f"- learns the first {grid.first_tasks} tasks in class order {grid.seed};\n"
-        f"- without {100 * grid.validation:g} % of the training images, which are held out, drawn "
-        "per class;\n"
-        "- and is judged by its Last-acc on those. Test images are not read.\n"
-    )
-
-
-def tune_command() -> str:
-    lines = [
-        f"cprompt tune --runs {TRIES}",
-        f"--backbone {BACKBONE}",
-        f"--weights {WEIGHTS}",
-        "--training.precision bf16",
-        "--data stanford_cars=CARS --data cifar100=CIFAR",
-        "--write src/cprompt/research/recipes/tables/protocol.yaml",
-    ]
-    return "<!-- test: parse -->\n```sh\n" + " \\\n    ".join(lines) + "\n```\n"
-
-
-def rows_run(benchmark: str) -> dict[str, list[Record]]:
-    """The finished runs of every row of the protocol, by its label."""
-    return {
-        row.label: [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
-        for row in load_table("protocol").rows
-    }
-
-
-def megabytes(record: Record) -> float:
-    """What a method keeps beside the backbone, in float32."""
-    return 4 * record.parameters["learnt"] / 1e6
-
-
-def cost() -> str:
-    """Accuracy, forgetting and what they cost, for every row of the protocol."""
-    parts = []
-    for benchmark, title in TITLES.items():
-        lines = [
-            "| | Task 1 | Last-acc | Avg-acc | FF | stored, MB | training, s "
-            "| passes per prediction | runs |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        ]
-        found = rows_run(benchmark)
-        for label, runs in found.items():
-            if not runs:
-                lines.append(f"| {label} | {' | '.join([DASH] * 7)} | 0 |")
-                continue
-            known = numbers.summary_cells(runs)
-            if runs[0].stream.n_tasks == 1:  # its first task is all classes
-                del known["first_task_accuracy"]
-            columns = ("first_task_accuracy", *METRICS)
-            cells = [ours(known[m]) if m in known else DASH for m in columns]
-            method = runs[0].config["method"]
-            seconds = statistics.fmean(run.seconds.get("training", 0.0) for run in runs)
-            cells += [
-                f"{megabytes(runs[-1]):.1f}",
-                f"{seconds:.0f}",
-                str(passes_per_prediction(method["name"], method)),
-                str(len(runs)),
-            ]
-            lines.append(f"| {label} | {' | '.join(cells)} |")
-        picture = ""
-        if any(found.values()):
-            picture = (
-                f"![Accuracy against training time and stored megabytes, {title}]"
-                f"(assets/cost_{benchmark}.png)\n\n"
-            )
-        untuned = load_table("protocol").notes_on.get(benchmark)
-        lines += ["", untuned] if untuned else []
-        parts.append(f"**{title}**\n\n{picture}" + "\n".join(lines) + "\n")
-    return "\n".join(parts) + (
-        "\nTask 1: accuracy on the first task right after it. "
-        "Stored: what is kept beside the frozen backbone after the last task, in float32. "
-        "Training: wall-clock seconds of the whole stream, several runs at a time on the device. "
-        "[The protocol](protocol.md) has the settings.\n"
-    )
-
-
-def draw_cost(benchmark: str) -> None:
-    found = {label: runs for label, runs in rows_run(benchmark).items() if runs}
-    if not found:
-        return
-    accuracy = {
-        label: statistics.fmean(run.summary()["last_accuracy"] for run in runs)
-        for label, runs in found.items()
-    }
-    costs = {
-        "training, seconds": {
-            label: statistics.fmean(run.seconds.get("training", 0.0) for run in runs)
-            for label, runs in found.items()
-        },
-        "stored, MB": {label: megabytes(runs[-1]) for label, runs in found.items()},
-    }
-    image = figures.to_files(figures.accuracy_against_cost(costs, accuracy))["png"]
-    write_bytes(ROOT / "docs" / "assets" / f"cost_{benchmark}.png", image)
-
-
-def records() -> list[Record]:
-    return [load_record(path) for path in sorted((ROOT / RUNS).rglob(FILE))]
-
-
-@functools.cache
-def usual_classes(dataset: str) -> tuple[str, ...]:
-    """The classes by label, as in most runs; empty if there are none."""
-    found = Counter(tuple(r.classes) for r in records() if r.dataset == dataset)
-    return max(found, key=found.__getitem__, default=())
-
-
-def numbered_otherwise(record: Record) -> bool:
-    """Whether its label ids, over which class orders are drawn, are not those of most runs."""
-    return tuple(record.classes) != (usual_classes(record.dataset) or tuple(record.classes))
-
-
 def how() -> str:
     made = records()
     first = {r.dataset: r for r in made}
@@ -675,7 +510,7 @@ def how() -> str:
         f"{name} {r.images['train']:,} to learn from and {r.images['test']:,} to test on"
         for name, r in sorted(first.items())
     )
-    places = sorted({str(r.environment.get("gpu", r.environment["device"])) for r in made})
+    places = sorted({str(r.environment.get("gpu", "two processor cores")) for r in made})
     each = [record.environment for record in made]
     versions = sorted({f"torch {e['torch']}, timm {e['timm']}" for e in each})
     size = made[0].parameters["backbone"] / 1e6
@@ -695,7 +530,7 @@ def how() -> str:
         "- Every benchmark's own settings, epochs and normalisation; bf16. The exceptions are the "
         f"{short} runs of the ablation and the analyses, which have {SHORT} epochs per task.\n"
         f"{otherwise if others else ''}"
-        f"- {', '.join(places)}; {'; '.join(versions)}. Three or four runs shared the device at a "
+        f"- {', '.join(places)}; {'; '.join(versions)}. Up to eight runs shared the device at a "
         "time, so the seconds in these records do not measure speed; see [Speed](speed.md).\n"
     )
 
@@ -746,9 +581,6 @@ def cells(method: str, benchmark: str, metrics: Sequence[str]) -> list[Cell]:
     return list(found)
 
 
-METRICS = ("last_accuracy", "average_accuracy", "forgetting_released")
-
-
 def method_rows(method: str) -> str:
     rows = []
     for benchmark, title in TITLES.items():
@@ -796,56 +628,6 @@ def closed_form_rows(*labels: str) -> str:
 MEASURED_PARTS = ("preparation", "training", "evaluation")
 
 
-def readme_table() -> str:
-    head = [
-        "| | Cars Last-acc | Cars Avg-acc | CIFAR-100 Last-acc | CIFAR-100 Avg-acc |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    spec = load_table("cars10")
-    rows = []
-    for row in spec.rows:
-        parts = [
-            ours(cell) for benchmark in TITLES for cell in cells(row.method, benchmark, METRICS[:2])
-        ]
-        rows.append(f"| {row.label} | {' | '.join(parts)} |")
-    closed = load_table("closed_form")
-    for row in closed.rows:
-        parts = []
-        for benchmark in TITLES:
-            only = dataclasses.replace(closed, benchmarks=(benchmark,), rows=(row,))
-            ((_, found),) = fill(only, PAPER_SEEDS, find, overrides=SETTINGS).rows
-            parts += [ours(cell) for cell in found[:2]]
-        if any(part != DASH for part in parts):
-            rows.append(f"| {row.label} (closed form) | {' | '.join(parts)} |")
-    otherwise = [
-        row.label
-        for row in (*spec.rows, *closed.rows)
-        if any(
-            numbered_otherwise(run)
-            for benchmark in TITLES
-            for seed in PAPER_SEEDS
-            if (run := run_of(row, benchmark, seed)) is not None
-        )
-    ]
-    orders = (
-        " Run in other class orders on Cars than the rest "
-        f"([why](docs/results.md#how-they-were-made)): {'; '.join(otherwise)}."
-    )
-    return (
-        "\n## Results\n\nTen tasks on real photos, with a small backbone (ViT-Ti/16), the same "
-        "images and metrics for all:\n\n"
-        + "\n".join([*head, *rows])
-        + "\n\nFrom the records in [results/vit_ti](results/vit_ti); ± is over three class "
-        "orders, a number without it is one run"
-        + (", a dash is a run not made" if any(DASH in row for row in rows) else "")
-        + ". CODA-Prompt, SLCA and HiDe-Prompt are trained as in their own code, the others as in "
-        "the paper; closed forms use the normalisation of the backbone."
-        f"{orders if otherwise else ''} More: [what agrees with the paper, and what does "
-        "not](docs/results.md), and [every method at its best](docs/protocol.md), which is not "
-        "complete yet.\n\n"
-    )
-
-
 def tables(which: Sequence[Shown]) -> str:
     return "\n".join(show(shown) for shown in which)
 
@@ -870,6 +652,7 @@ def full_commands() -> str:
 
 PARTS = {
     **PHOTO_BLOCKS,
+    **PROTOCOL_BLOCKS,
     "how": how,
     "findings": findings,
     "main": lambda: tables(MAIN),
@@ -879,15 +662,10 @@ PARTS = {
     "esn_study": lambda: tables_once_run(ESN_STUDY),
     "beside": lambda: tables(BESIDE),
     "missing": missing,
-    "chosen": chosen,
-    "tries": tries,
-    "tune": tune_command,
     "protocol": lambda: tables(PROTOCOL),
     "paper_normalization": lambda: tables([paper_normalization(b) for b in TITLES]),
-    "cost": cost,
     "heads_alone": heads_alone,
     "commands": full_commands,
-    "readme": readme_table,
     "strata": lambda: closed_form_rows("Strata", "Strata, prompt of the first task"),
     "ranpac": lambda: closed_form_rows("RanPAC", "RanPAC, prompt of the first task"),
     "lda": lambda: closed_form_rows("Streaming LDA"),

@@ -19,10 +19,12 @@ def accuracy_against_cost(
 ) -> Figure:
     """One panel for each kind of cost, by its name; costs and accuracies by the label of a method.
 
-    The upper left is best. Cost axes are logarithmic.
+    The upper left is best. Cost axes are logarithmic. A method whose cost of a kind is not known
+    is left out of that panel.
     """
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     places = {label: style_at(i) for i, label in enumerate(accuracy)}
+    named: set[str] = set()
     for number, (kind, of) in enumerate(costs.items()):
         axes = figure.add_subplot(1, len(costs), number + 1)
         dress(axes)
@@ -36,8 +38,9 @@ def accuracy_against_cost(
                     marker=style.marker,
                     markersize=8,
                     color=style.color,
-                    label=label if number == 0 else None,
+                    label=None if label in named else label,
                 )
+                named.add(label)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,0 +1,336 @@
+"""The protocol's blocks of the pages: what was tried and chosen, every method at its best, at what
+cost, and where a method's first task is not like CPrompt's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from result_runs import (
+    BACKBONE,
+    METRICS,
+    ROOT,
+    SETTINGS,
+    TITLES,
+    TRIES,
+    WEIGHTS,
+    numbered_otherwise,
+    run_of,
+)
+
+from cprompt.files import write_bytes
+from cprompt.report import figures, numbers
+from cprompt.report.tables import DASH, ours
+from cprompt.research.cost import passes_per_prediction
+from cprompt.research.record import Record
+from cprompt.research.tables import PAPER_SEEDS, finder, load_table
+from cprompt.research.tuning import Outcome, choose, load_grid, outcomes
+
+
+def chosen() -> str:
+    """What was tried and chosen on held-out training images."""
+    grid, tried = load_grid(), finder(ROOT / TRIES)
+    parts = []
+    for benchmark in grid.benchmarks:
+        lines = [
+            "| | chosen | held out | the other tries |",
+            "| --- | --- | ---: | --- |",
+        ]
+        otherwise = []
+        for row in grid.rows:
+            found = outcomes(grid, row, benchmark, tried, SETTINGS)
+            if any(one.record is not None and numbered_otherwise(one.record) for one in found):
+                otherwise.append(row.label)
+            best = choose(found)
+            mine = DASH if best is None else best.one.label()
+            percent = DASH if best is None or best.accuracy is None else f"{best.accuracy:.2f}"
+            others = "; ".join(f"{o.one.label()}: {_result(o)}" for o in found if o is not best)
+            lines.append(f"| {row.label} | {mine} | {percent} | {others} |")
+        if otherwise:
+            lines += [
+                "",
+                "In the tries of these rows [the numbers of the classes]"
+                "(results.md#how-they-were-made) are those of their sorted names, so their first "
+                f"tasks have other classes than those of the rest: {'; '.join(otherwise)}.",
+            ]
+        parts.append(f"**{TITLES[benchmark]}**\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _result(one: Outcome) -> str:
+    if one.accuracy is not None:
+        return f"{one.accuracy:.2f}"
+    return "diverged" if one.done else "not run"
+
+
+def tries() -> str:
+    """How a try is made, from the grid."""
+    grid = load_grid()
+    (count,) = {len(row.tries) for row in grid.rows}
+    return (
+        f"Each of the {count} tries of a row:\n\n"
+        f"- learns the first {grid.first_tasks} tasks in class order {grid.seed};\n"
+        f"- without {100 * grid.validation:g} % of the training images, which are held out, drawn "
+        "per class;\n"
+        "- and is judged by its Last-acc on those. Test images are not read.\n"
+    )
+
+
+def tune_command() -> str:
+    lines = [
+        f"cprompt tune --runs {TRIES}",
+        f"--backbone {BACKBONE}",
+        f"--weights {WEIGHTS}",
+        "--training.precision bf16",
+        "--data stanford_cars=CARS --data cifar100=CIFAR",
+        "--write src/cprompt/research/recipes/tables/protocol.yaml",
+    ]
+    return "<!-- test: parse -->\n```sh\n" + " \\\n    ".join(lines) + "\n```\n"
+
+
+def rows_run(benchmark: str) -> dict[str, list[Record]]:
+    """The finished runs of every row of the protocol, by its label."""
+    return {
+        row.label: [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
+        for row in load_table("protocol").rows
+    }
+
+
+def megabytes(record: Record) -> float:
+    """What a method keeps beside the backbone, in float32."""
+    return 4 * record.parameters["learnt"] / 1e6
+
+
+def training_seconds(runs: Sequence[Record]) -> float:
+    """Of the whole stream, in the mean."""
+    return statistics.fmean(run.seconds.get("training", 0.0) for run in runs)
+
+
+def on_gpu(runs: Sequence[Record]) -> bool:
+    """Whether all were made on a GPU."""
+    return all("gpu" in run.environment for run in runs)
+
+
+def cost() -> str:
+    """Accuracy, forgetting and what they cost, for every row of the protocol."""
+    parts = []
+    for benchmark, title in TITLES.items():
+        lines = [
+            "| | Task 1 | Last-acc | Avg-acc | FF | stored, MB | training, s "
+            "| passes per prediction | runs |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        ]
+        found = rows_run(benchmark)
+        for label, runs in found.items():
+            if not runs:
+                lines.append(f"| {label} | {' | '.join([DASH] * 7)} | 0 |")
+                continue
+            known = numbers.summary_cells(runs)
+            if runs[0].stream.n_tasks == 1:  # its first task is all classes
+                del known["first_task_accuracy"]
+            columns = ("first_task_accuracy", *METRICS)
+            cells = [ours(known[m]) if m in known else DASH for m in columns]
+            method = runs[0].config["method"]
+            cells += [
+                f"{megabytes(runs[-1]):.1f}",
+                f"{training_seconds(runs):.0f}{'' if on_gpu(runs) else ', CPU'}",
+                str(passes_per_prediction(method["name"], method)),
+                str(len(runs)),
+            ]
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+        picture = ""
+        if any(found.values()):
+            picture = (
+                f"![Accuracy against stored megabytes and training time, {title}]"
+                f"(assets/cost_{benchmark}.png)\n\n"
+            )
+        untuned = load_table("protocol").notes_on.get(benchmark)
+        lines += ["", untuned] if untuned else []
+        parts.append(f"**{title}**\n\n{picture}" + "\n".join(lines) + "\n")
+    return "\n".join(parts) + (
+        "\nTask 1: accuracy on the first task right after it. "
+        "Stored: what is kept beside the frozen backbone after the last task, in float32. "
+        "Training: wall-clock seconds of the whole stream. One to eight runs shared the device, so "
+        "twice the seconds need not mean twice the work. “CPU”: on two processor cores instead. "
+        "[The protocol](protocol.md) has the settings.\n"
+    )
+
+
+def draw_cost(benchmark: str) -> None:
+    found = {label: runs for label, runs in rows_run(benchmark).items() if runs}
+    if not found:
+        return
+    accuracy = {
+        label: statistics.fmean(run.summary()["last_accuracy"] for run in runs)
+        for label, runs in found.items()
+    }
+    costs = {
+        "stored, MB": {label: megabytes(runs[-1]) for label, runs in found.items()},
+        "training on the GPU, seconds": {
+            label: training_seconds(runs) for label, runs in found.items() if on_gpu(runs)
+        },
+    }
+    image = figures.to_files(figures.accuracy_against_cost(costs, accuracy))["png"]
+    write_bytes(ROOT / "docs" / "assets" / f"cost_{benchmark}.png", image)
+
+
+# --- the first task, which no method can have forgotten yet --------------------------------------
+
+NEAR = 3.0
+"""Points from CPrompt's that need no reason."""
+FIRST = "first_task_accuracy"
+Tried: TypeAlias = Mapping[str, Record]
+"""The tries of a row by their label."""
+
+
+def first_task() -> str:
+    """The first task of every row beside CPrompt's, and why where it differs."""
+    (benchmark, title), *_ = TITLES.items()
+    found = rows_run(benchmark)
+    lines = [
+        "| | Task 1 | CPrompt, same orders | difference |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    reasons = []
+    for label, runs in found.items():
+        pairs = [
+            (run.summary()[FIRST], other.summary()[FIRST])
+            for run in runs
+            for other in found["CPrompt"]
+            if (run.classes, run.stream.order) == (other.classes, other.stream.order)
+            and run.stream.n_tasks > 1
+        ]
+        if label == "CPrompt" or not pairs:
+            continue
+        mine, theirs = (statistics.fmean(side) for side in zip(*pairs, strict=True))
+        lines.append(f"| {label} | {mine:.2f} | {theirs:.2f} | {mine - theirs:+.2f} |")
+        if abs(mine - theirs) > NEAR:
+            why = REASONS.get(label)
+            reasons.append(f"- **{label}**: {why(found) if why else 'not looked into yet.'}")
+    return (
+        f"{title}, in the class orders that both were run in:\n\n"
+        + "\n".join(lines)
+        + (f"\n\nFarther than {NEAR:g} points:\n\n" + "\n".join(reasons) if reasons else "")
+        + "\n"
+    )
+
+
+def tries_of(row: str, benchmark: str = "cars10") -> Tried:
+    """The finished tries of a row of the grid."""
+    grid = load_grid()
+    found = outcomes(grid, grid.row(row), benchmark, finder(ROOT / TRIES), SETTINGS)
+    return {o.one.label(): o.record for o in found if o.record is not None and o.record.finished}
+
+
+def _both(record: Record) -> str:
+    about = record.summary()
+    return f"{about[FIRST]:.1f} % of task 1 and {about['last_accuracy']:.1f} % in the end"
+
+
+def _coda(found: Mapping[str, Sequence[Record]]) -> str:
+    tried = tries_of("coda")
+    usual, fast = (tried[f"official, epochs × 2.6{more}"] for more in ("", ", lr × 3"))
+    ours = tries_of("cprompt")["as in the recipe"]
+    return (
+        "a matter of the learning rate, which was chosen for the end of the stream, not for its "
+        f"beginning. Three times that rate answers {_both(fast)} of the held-out images, the "
+        f"chosen one {_both(usual)}; CPrompt answers {ours.summary()[FIRST]:.1f} % of the same "
+        "images of task 1."
+    )
+
+
+def _slca(found: Mapping[str, Sequence[Record]]) -> str:
+    tried = tries_of("slca")
+    rates = ("official, lr × 0.3", "official", "official, lr × 3")
+    each = ", ".join(f"{tried[rate].summary()[FIRST]:.1f}" for rate in rates)
+    return (
+        "better, as the whole backbone is trained. The faster it may change, the better it fits "
+        f"the first task: {each} % of the held-out images with a third of the published rate, "
+        "with the rate itself and with three times it, which was chosen."
+    )
+
+
+def _one_layer(found: Mapping[str, Sequence[Record]]) -> str:
+    deep = found["Strata"] or found["Strata, prompt of the first task"]
+    percent = statistics.fmean(run.summary()[FIRST] for run in deep)
+    return (
+        "nothing is trained, and only the last block's class token is read, which was trained for "
+        f"other classes. Read over all layers ([Strata](methods/strata.md)), the same backbone "
+        f"answers {percent:.1f} %."
+    )
+
+
+def _strata_prompt(found: Mapping[str, Sequence[Record]]) -> str:
+    tried = tries_of("strata_prompt")
+    each = ", ".join(f"{label}: {r.summary()[FIRST]:.1f} %" for label, r in tried.items())
+    return (
+        "better, as its prompt is trained for this task alone and then read over all layers. Every "
+        f"try of it is near: {each} of the held-out images."
+    )
+
+
+REASONS: dict[str, Callable[[Mapping[str, Sequence[Record]]], str]] = {
+    "CODA-Prompt": _coda,
+    "SLCA": _slca,
+    "Nearest mean": _one_layer,
+    "Streaming LDA": _one_layer,
+    "Strata, prompt of the first task": _strata_prompt,
+}
+"""Why the first task of a row is not like CPrompt's, each with an experiment behind it."""
+
+
+# --- the README ---------------------------------------------------------------------------------
+
+
+def readme_table() -> str:
+    """Every method at its best, on the benchmarks of which most rows were run."""
+    runs = {benchmark: rows_run(benchmark) for benchmark in TITLES}
+    shown = {b: found for b, found in runs.items() if sum(map(bool, found.values())) > 10}
+    short = {"cars10": "Cars", "cifar100": "CIFAR-100"}
+    heads = [f"{short[b]} {what}" for b in shown for what in ("Last-acc", "Avg-acc", "FF")]
+    lines = [
+        f"| | {' | '.join(heads)} | stored, MB | passes |",
+        f"| --- |{' ---: |' * (len(heads) + 2)}",
+    ]
+    for label in next(iter(shown.values())):
+        cells = []
+        for found in shown.values():
+            known = numbers.summary_cells(found[label]) if found[label] else {}
+            cells += [ours(known[m]) if m in known else DASH for m in METRICS]
+        made = next((found[label] for found in shown.values() if found[label]), None)
+        if made:
+            method = made[0].config["method"]
+            passes = passes_per_prediction(method["name"], method)
+            cells += [f"{megabytes(made[-1]):.1f}", str(passes)]
+        else:
+            cells += [DASH, DASH]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    untuned = [load_table("protocol").notes_on.get(b, "") for b in shown]
+    left = [title for b, title in TITLES.items() if b not in shown]
+    return (
+        "\n## Results\n\nTen tasks on real photos with a small backbone (ViT-Ti/16). The same "
+        "images, backbone and class orders for all; for each its own optimiser, and settings "
+        "[chosen on held-out training images](docs/protocol.md):\n\n"
+        + "\n".join(lines)
+        + "\n\nFrom the records in [results/vit_ti](results/vit_ti); ± is over class orders, a "
+        "number without it is one run"
+        + (", a dash is a run not made or not defined" if any(DASH in x for x in lines) else "")
+        + ". FF: forgetting. Stored: beside the backbone. Passes: through the backbone, for a "
+        "prediction. "
+        + " ".join(filter(None, untuned))
+        + (f" Most runs on {' and '.join(left)} are not made yet." if left else "")
+        + " More: [accuracy and cost](docs/results.md#accuracy-and-cost), and "
+        "[what agrees with the paper](docs/results.md).\n\n"
+    )
+
+
+PROTOCOL_BLOCKS: dict[str, Callable[[], str]] = {
+    "chosen": chosen,
+    "tries": tries,
+    "tune": tune_command,
+    "cost": cost,
+    "first_task": first_task,
+    "readme": readme_table,
+}
+"""What makes the block of each name."""

@@ -1,0 +1,65 @@
+"""The committed runs that the pages are made from, and how to find them."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cprompt.research.config import RunConfig
+from cprompt.research.record import FILE, Record, load_record
+from cprompt.research.tables import TableRow, row_config, run_folder
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNS = "results/vit_ti"
+TRIES = "results/tune"
+"""Where the runs of `cprompt tune` are."""
+BACKBONE = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+WEIGHTS = f"{BACKBONE}.safetensors"
+SETTINGS = {
+    "backbone.name": BACKBONE,
+    "backbone.weights": WEIGHTS,
+    "training.precision": "bf16",
+}
+TITLES = {"cars10": "Split Stanford Cars, 10 tasks", "cifar100": "Split CIFAR-100, 10 tasks"}
+ORDER = 1993
+"""The class order that every row was run in."""
+METRICS = ("last_accuracy", "average_accuracy", "forgetting_released")
+
+
+@functools.cache
+def read(folder: Path) -> Record | None:
+    return load_record(folder) if (folder / FILE).exists() else None
+
+
+def find(config: RunConfig) -> Record | None:
+    return read(run_folder(config, ROOT / RUNS))
+
+
+def find_finished(config: RunConfig) -> Record | None:
+    record = find(config)
+    return record if record is not None and record.finished else None
+
+
+def run_of(
+    row: TableRow, benchmark: str, seed: int, settings: Mapping[str, Any] = SETTINGS
+) -> Record | None:
+    return find_finished(row_config(row, benchmark, seed, overrides=settings))
+
+
+def records() -> list[Record]:
+    return [load_record(path) for path in sorted((ROOT / RUNS).rglob(FILE))]
+
+
+@functools.cache
+def usual_classes(dataset: str) -> tuple[str, ...]:
+    """The classes by label, as in most runs; empty if there are none."""
+    found = Counter(tuple(r.classes) for r in records() if r.dataset == dataset)
+    return max(found, key=found.__getitem__, default=())
+
+
+def numbered_otherwise(record: Record) -> bool:
+    """Whether its label ids, over which class orders are drawn, are not those of most runs."""
+    return tuple(record.classes) != (usual_classes(record.dataset) or tuple(record.classes))
