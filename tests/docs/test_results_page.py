@@ -16,7 +16,7 @@ import pytest
 from cprompt.research import tuning
 from cprompt.research.config import RunConfig
 from cprompt.research.record import Record
-from cprompt.research.tables import finder, run_folder
+from cprompt.research.tables import TableRow, finder, run_folder
 from tests.cli.common import ok
 from tests.scripts import ROOT, load_tool
 
@@ -272,3 +272,23 @@ def test_a_first_task_is_compared_in_the_same_order_and_a_far_one_needs_a_reason
 
 def test_every_first_task_that_is_far_from_cprompts_has_its_reason(blocks: ModuleType) -> None:
     assert "not looked into yet" not in blocks.first_task()
+
+
+def test_a_repaired_method_is_shown_before_and_after_with_what_changed(
+    blocks: ModuleType, monkeypatch: pytest.MonkeyPatch, hand_record: Record
+) -> None:
+    before = copy.deepcopy(hand_record)
+    before.rows[0].correct["selected"] = [2, 5]
+    before.rows[-1].correct["selected"][0] = 0
+
+    def run_of(row: TableRow, benchmark: str, seed: int) -> Record | None:
+        assert (benchmark, seed) == ("cars10", 1993)
+        runs = {("esn", False): before, ("esn", True): hand_record, ("slca", True): hand_record}
+        return runs.get((row.method, bool(row.chosen)))
+
+    monkeypatch.setattr(blocks, "run_of", run_of)
+    [line] = [line for line in blocks.repaired().splitlines() if line.startswith("| ")][2:]
+    assert line == (
+        f"| ESN | 70.00 | 80.00 | {800 / 18:.2f} | {900 / 18:.2f} | `method.block_init` fixed → "
+        "width; `data.normalization` none → inception |"
+    )
