@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
@@ -242,12 +243,14 @@ def that_work(takes: dict[str, Call]) -> dict[str, Call]:
     """Those whose first step succeeds; a kernel may not know this card or these shapes."""
     found = {}
     for name, take in takes.items():
+        begun = perf_counter()
         try:
             take()
         except RuntimeError as error:
-            print(f"{name}: left out: {str(error).strip().splitlines()[0]}")
+            print(f"{name}: left out: {str(error).strip().splitlines()[0]}", flush=True)
         else:
             found[name] = take
+            print(f"{name}: first step after {perf_counter() - begun:.1f} s", flush=True)
     return found
 
 
@@ -306,13 +309,20 @@ def write_profiles(takes: dict[str, Call], device: torch.device, path: Path) -> 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, write."""
-    given = parser(__doc__).parse_args(argv)
+    options = parser(__doc__)
+    options.add_argument("--only", nargs="+", help="of the contenders, beside the released one")
+    given = options.parse_args(argv)
     device = pick_device(given.device)
     seen = common.hardware(device)
     out = common.output("train_step", seen, given.out)
     step = chosen_step(given, device)
 
     builders = {**contenders(device), **variants(device)}
+    if given.only:
+        unknown = sorted({*given.only} - {*builders})
+        if unknown:
+            options.error(f"--only {unknown[0]!r}: not one of {'; '.join(builders)}")
+        builders = {n: build for n, build in builders.items() if n in (RELEASED, *given.only)}
     takes = that_work({name: build(step) for name, build in builders.items()})
     rounds = common.rounds(device, given.quick)
     timings = common.interleave(takes, device, rounds)

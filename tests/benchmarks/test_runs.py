@@ -89,6 +89,17 @@ def test_only_the_apart_step_reads_its_passes_one_by_one(monkeypatch: pytest.Mon
         assert bool(apart) == (name == "apart, fp32")
 
 
+def test_train_step_times_what_is_asked_for_beside_the_released_one(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_step.main([*TINY, "--only", "ours, bf16"])
+    result = read_json(results / "train_step.json")
+    assert list(result["contenders"]) == ["released, fp32", "ours, bf16"]
+    with pytest.raises(SystemExit):
+        train_step.main([*TINY, "--only", "theirs"])
+    assert "--only 'theirs': not one of released, fp32; ours, fp32; " in capsys.readouterr().err
+
+
 def test_a_kernel_that_does_not_run_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     def fails() -> None:
         raise RuntimeError("No available kernel.\nmore")
