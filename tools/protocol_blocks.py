@@ -263,6 +263,17 @@ def _one_layer(found: Mapping[str, Sequence[Record]]) -> str:
     )
 
 
+def _strata(found: Mapping[str, Sequence[Record]]) -> str:
+    one, all_of_them = (
+        f"{tries_of(row)['as in the recipe'].summary()[FIRST]:.1f} %" for row in ("lda", "strata")
+    )
+    mixed = tries_of("strata")["head mixed"].summary()[FIRST]
+    return (
+        f"better, as all layers are read. Of the held-out images LDA over the last one answers "
+        f"{one}, Strata {all_of_them}, with the chosen mixture of heads {mixed:.1f} %."
+    )
+
+
 def _strata_prompt(found: Mapping[str, Sequence[Record]]) -> str:
     tried = tries_of("strata")["as in the recipe"], tries_of("strata_prompt")["as in the recipe"]
     without, with_it = (f"{record.summary()[FIRST]:.1f} %" for record in tried)
@@ -278,6 +289,7 @@ REASONS: dict[str, Callable[[Mapping[str, Sequence[Record]]], str]] = {
     "SLCA": _slca,
     "Nearest mean": _one_layer,
     "Streaming LDA": _one_layer,
+    "Strata": _strata,
     "Strata, prompt of the first task": _strata_prompt,
 }
 """Why the first task of a row is not like CPrompt's, each with an experiment behind it."""
@@ -351,6 +363,11 @@ def readme_table() -> str:
         else:
             cells += [DASH, DASH]
         lines.append(f"| {label} | {' | '.join(cells)} |")
+    pictures = [
+        f"![Accuracy against stored megabytes and training time, {TITLES[b]}]"
+        f"(docs/assets/cost_{b}.png)\n\n"
+        for b in shown
+    ]
     untuned = [load_table("protocol").notes_on.get(b, "") for b in shown]
     left = [title for b, title in TITLES.items() if b not in shown]
     return (
@@ -366,7 +383,8 @@ def readme_table() -> str:
         + " ".join(filter(None, untuned))
         + (f" Most runs on {' and '.join(left)} are not made yet." if left else "")
         + " More: [accuracy and cost](docs/results.md#accuracy-and-cost), and "
-        "[what agrees with the paper](docs/results.md).\n\n"
+        "[what agrees with the paper](docs/results.md#what-agrees-with-the-paper).\n\n"
+        + "".join(pictures)
     )
 
 
