@@ -19,8 +19,8 @@ def gelu_by_sigmoid(x: Tensor) -> Tensor:
     This takes one exponential. It is a hundredth of what rounding a 1 to bfloat16 changes.
 
     >>> x = torch.tensor([-1.0, 0.0, 2.0])
-    >>> print(gelu_by_sigmoid(x), F.gelu(x))
-    tensor([-0.1587,  0.0000,  1.9545]) tensor([-0.1587,  0.0000,  1.9545])
+    >>> bool((gelu_by_sigmoid(x) - F.gelu(x)).abs().max() < 3e-5)
+    True
     """
     wide = x.float()
     square = (wide * wide).clamp(max=_FARTHEST)
