@@ -4,8 +4,8 @@ cost, and where a method's first task is not like CPrompt's."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from result_runs import (
     BACKBONE,
@@ -182,8 +182,6 @@ def draw_cost(benchmark: str) -> None:
 NEAR = 3.0
 """Points from CPrompt's that need no reason."""
 FIRST = "first_task_accuracy"
-Tried: TypeAlias = Mapping[str, Record]
-"""The tries of a row by their label."""
 
 
 def first_task() -> str:
@@ -209,7 +207,7 @@ def first_task() -> str:
         lines.append(f"| {label} | {mine:.2f} | {theirs:.2f} | {mine - theirs:+.2f} |")
         if abs(mine - theirs) > NEAR:
             why = REASONS.get(label)
-            reasons.append(f"- **{label}**: {why(found) if why else 'not looked into yet.'}")
+            reasons.append(f"- **{label}**: {why() if why else 'not looked into yet.'}")
     return (
         f"{title}, in the class orders that both were run in:\n\n"
         + "\n".join(lines)
@@ -218,9 +216,9 @@ def first_task() -> str:
     )
 
 
-def tries_of(row: str, benchmark: str = "cars10") -> Tried:
-    """The finished tries of a row of the grid."""
-    grid = load_grid()
+def tries_of(row: str) -> dict[str, Record]:
+    """The finished tries of a row of the grid, by their labels."""
+    grid, (benchmark, *_) = load_grid(), TITLES
     found = outcomes(grid, grid.row(row), benchmark, finder(ROOT / TRIES), SETTINGS)
     return {o.one.label(): o.record for o in found if o.record is not None and o.record.finished}
 
@@ -230,7 +228,7 @@ def _both(record: Record) -> str:
     return f"{about[FIRST]:.1f} % of task 1 and {about['last_accuracy']:.1f} % in the end"
 
 
-def _coda(found: Mapping[str, Sequence[Record]]) -> str:
+def _coda() -> str:
     tried = tries_of("coda")
     usual, fast = (tried[f"official, epochs × 2.6{more}"] for more in ("", ", lr × 3"))
     ours = tries_of("cprompt")["as in the recipe"]
@@ -242,7 +240,7 @@ def _coda(found: Mapping[str, Sequence[Record]]) -> str:
     )
 
 
-def _slca(found: Mapping[str, Sequence[Record]]) -> str:
+def _slca() -> str:
     tried = tries_of("slca")
     rates = ("official, lr × 0.3", "official", "official, lr × 3")
     each = ", ".join(f"{tried[rate].summary()[FIRST]:.1f}" for rate in rates)
@@ -253,8 +251,11 @@ def _slca(found: Mapping[str, Sequence[Record]]) -> str:
     )
 
 
-def _one_layer(found: Mapping[str, Sequence[Record]]) -> str:
-    (deep,) = (run for run in found["Strata"] if run.config["seeds"]["order"] == ORDER)
+def _one_layer() -> str:
+    benchmark, *_ = TITLES
+    (deep,) = (
+        run for run in rows_run(benchmark)["Strata"] if run.config["seeds"]["order"] == ORDER
+    )
     return (
         "nothing is trained, and only the last block's class token is read, which was trained for "
         "other classes. Read over all layers ([Strata](methods/strata.md)), the same backbone "
@@ -262,7 +263,7 @@ def _one_layer(found: Mapping[str, Sequence[Record]]) -> str:
     )
 
 
-def _strata(found: Mapping[str, Sequence[Record]]) -> str:
+def _strata() -> str:
     one, all_of_them = (
         f"{tries_of(row)['as in the recipe'].summary()[FIRST]:.1f} %" for row in ("lda", "strata")
     )
@@ -273,7 +274,7 @@ def _strata(found: Mapping[str, Sequence[Record]]) -> str:
     )
 
 
-def _strata_prompt(found: Mapping[str, Sequence[Record]]) -> str:
+def _strata_prompt() -> str:
     tried = tries_of("strata")["as in the recipe"], tries_of("strata_prompt")["as in the recipe"]
     without, with_it = (f"{record.summary()[FIRST]:.1f} %" for record in tried)
     return (
@@ -283,7 +284,7 @@ def _strata_prompt(found: Mapping[str, Sequence[Record]]) -> str:
     )
 
 
-REASONS: dict[str, Callable[[Mapping[str, Sequence[Record]]], str]] = {
+REASONS: dict[str, Callable[[], str]] = {
     "CODA-Prompt": _coda,
     "SLCA": _slca,
     "Nearest mean": _one_layer,

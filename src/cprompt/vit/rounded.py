@@ -24,7 +24,7 @@ class RoundedWeights:
         for module in self.blocks.modules():
             if isinstance(module, nn.Linear):
                 module.to(torch.bfloat16)
-            elif getattr(module, "act", None) is not None and is_exact_gelu(module.act):
+            elif is_exact_gelu(getattr(module, "act", None)):
                 module.act = RoundedGELU()
         self.patch = _PatchProduct(vit.patch_embed) if _PatchProduct.fits(vit.patch_embed) else None
 
