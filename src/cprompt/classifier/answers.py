@@ -75,15 +75,11 @@ def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
     return torch.cat(there) if there else None
 
 
-def are_blank(images: DecodedImages) -> NDArray[np.bool_]:
-    """Whether each image shows nothing: all its pixels have the same colour, but for `FLAT`.
+def is_blank(image: ImageArray) -> bool:
+    """Whether an image shows nothing: all its pixels have the same colour, but for `FLAT`.
 
     Such an image is near to some class all the same, since a network sees something in anything.
     """
-    return np.array([_is_blank(images[i]) for i in range(len(images))], dtype=np.bool_)
-
-
-def _is_blank(image: ImageArray) -> bool:
     rows = image.reshape(len(image), -1)  # fast: the long axis is reduced last
     high, low = (
         found.reshape(-1, image.shape[2]).astype(np.int16) for found in (rows.max(0), rows.min(0))

@@ -6,17 +6,17 @@ person knows which is meant.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from cprompt.classifier.photos import PhotoLike
 from cprompt.data.near_duplicates import MOST, Look, look, look_alikes
-from cprompt.data.pipeline.decoded import ImageArray
+from cprompt.data.pipeline.decoded import ImageArray, content_key
 from cprompt.data.tar_shards import TarImage
 from cprompt.errors import DataError, some
 from cprompt.training.observers import Observer
@@ -64,7 +64,7 @@ class RepeatedPhotos:
     """
 
     def __init__(self) -> None:
-        self._digests: dict[int, bytes] = {}
+        self._keys: dict[int, int] = {}
         self._looks: dict[int, Look] = {}
 
     @classmethod
@@ -72,23 +72,26 @@ class RepeatedPhotos:
         """All photos of the parts, which number them as one batch does."""
         whole = cls()
         for part in parts:
-            whole._digests |= part._digests
+            whole._keys |= part._keys
             whole._looks |= part._looks
         return whole
 
     def add(self, index: int, image: ImageArray) -> None:
         """Remember a photo; threads may call this at the same time."""
-        if index in self._digests:
+        if index in self._keys:
             return  # decoded again, because not all photos fit into memory
-        shape = repr(image.shape).encode()
-        self._digests[index] = hashlib.blake2b(shape + image.tobytes(), digest_size=16).digest()
+        self._keys[index] = content_key(image)
         self._looks[index] = look(Image.fromarray(image))
+
+    def keys(self, numbers: Iterable[int]) -> NDArray[np.int64]:
+        """The content keys of these photos, which were added."""
+        return np.array([self._keys[number] for number in numbers], np.int64)
 
     def check(self, photos: Sequence[PhotoLike], names: Sequence[str], observer: Observer) -> None:
         """Raise a DataError for a photo in two classes; tell `observer` of those twice in one."""
-        groups: defaultdict[bytes, list[int]] = defaultdict(list)
-        for index in sorted(self._digests):
-            groups[self._digests[index]].append(index)
+        groups: defaultdict[int, list[int]] = defaultdict(list)
+        for index in sorted(self._keys):
+            groups[self._keys[index]].append(index)
         repeated = [group for group in groups.values() if len(group) > 1]
         for first, *others in repeated:
             other = next((i for i in others if names[i] != names[first]), None)

@@ -22,7 +22,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from cprompt.classifier import batch_checks, changes, joining, model_folder, photo_sources
-from cprompt.classifier.answers import are_blank, joined, patch_shares, responses
+from cprompt.classifier.answers import is_blank, joined, patch_shares, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, PhotoParts, nearest_keys
 from cprompt.classifier.learning import learn_absorbed, learn_batch, require_counting
@@ -33,6 +33,7 @@ from cprompt.classifier.scikit_learn import ScikitLearnMixin
 from cprompt.classifier.shards import CountShards, Plan, concluded, method_of
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
+from cprompt.data.pipeline.decoded import ImageArray
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import move, pick_device
 from cprompt.errors import BackboneError, DataError, ModelError
@@ -45,7 +46,7 @@ from cprompt.vit.catalogue import spelt_out
 from cprompt.vit.fastest_precision import fastest_precision
 from cprompt.vit.loading import load_backbone
 
-DECODED_AT_ONCE = 512
+DECODED_AT_ONCE = 128
 """Number of photos that are decoded, then answered, at a time."""
 
 C = TypeVar("C", bound="ContinualClassifier")
@@ -376,9 +377,14 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         precision = self.training_for(1).precision
         progress = (observer or Observer()).decoded
         found: list[Response] = []
-        blank = [np.zeros(0, dtype=np.bool_)]
-        for images in decode_in_parts(photos, self._side, DECODED_AT_ONCE, progress, device=device):
-            blank.append(are_blank(images))
+        blank: NDArray[np.bool_] = np.zeros(len(photos), dtype=np.bool_)
+
+        def inspect(number: int, image: ImageArray) -> None:
+            blank[number] = is_blank(image)
+
+        for images in decode_in_parts(
+            photos, self._side, DECODED_AT_ONCE, progress, inspect, device
+        ):
             answered = responses(state.method, images, preparation, device, precision=precision)
             # Features, which answers do not need, would fill the memory with many photos.
             found += [
@@ -389,15 +395,14 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
             logits = torch.zeros(0, state.method.n_classes)
         p = state.probabilities(logits)
         told = joined([each.familiar for each in found])
-        is_blank = np.concatenate(blank)
         familiar = p.max(axis=1, initial=0.0) if told is None else told.double().numpy()
-        familiar = np.where(is_blank, 0.0, familiar)
+        familiar = np.where(blank, 0.0, familiar)
         answers = _Answers(
             logits,
             joined([each.query for each in found]),
             joined([each.task for each in found]),
             familiar,
-            known=~is_blank & (familiar >= state.threshold),
+            known=~blank & (familiar >= state.threshold),
         )
         return state, answers, p
 

@@ -256,9 +256,11 @@ def counted_photos(
     for images in decode_in_parts(
         photos, preparation.size, DECODED_AT_ONCE, observer.decoded, repeated.add, device
     ):
-        part = positions[first : first + len(images)]
-        yield from counted_images(parameters, method, images, part, preparation)
-        first += len(images)
+        numbers = range(first, first + len(images))
+        part = positions[first : numbers.stop]
+        keys = repeated.keys(numbers)
+        yield from counted_images(parameters, method, images, part, preparation, keys)
+        first = numbers.stop
     if labels is not None:
         repeated.check(photos, labels, observer)
 
@@ -269,13 +271,24 @@ def counted_images(
     images: DecodedImages,
     positions: Sequence[int],
     preparation: Preparation,
+    keys: NDArray[np.int64] | None = None,
 ) -> Iterator[tuple[Embedded, Tensor]]:
-    """Decoded images for `Method.count_images`, embedded batch by batch."""
+    """Decoded images for `Method.count_images`, embedded batch by batch.
+
+    `keys` are their content keys, if they are known.
+    """
     device, precision = pick_device(parameters.device), parameters.training_for(1).precision
     targets = np.asarray(positions, dtype=np.int64)
     workers = images.view_threads
     loader = BatchLoader(
-        images, targets, preparation, COUNTED_AT_ONCE, seed=None, device=device, workers=workers
+        images,
+        targets,
+        preparation,
+        COUNTED_AT_ONCE,
+        seed=None,
+        device=device,
+        workers=workers,
+        keys=keys,
     )
     yield from counted_batches(method, loader, precision)
 

@@ -111,25 +111,13 @@ def decode_in_parts(
     called in another thread.
     """
     images = _lazily(photos, side, inspect)
-    parts = _parts(images, size, progress)
+    parts = images.in_parts(size, progress, limit=MEMORY)
     return ahead(parts) if images.threads and works_beside_cpu(device) else parts
 
 
 def works_beside_cpu(device: torch.device | None) -> bool:
     """Whether the device leaves the CPU's cores free for decoding."""
     return device is not None and device.type != "cpu"
-
-
-def _parts(images: DecodedImages, size: int, progress: Progress | None) -> Iterator[DecodedImages]:
-    """The images, `size` at a time, in memory."""
-    for first in range(0, len(images), size):
-
-        def count(done: int, _: int, before: int = first) -> None:
-            if progress:
-                progress(before + done, len(images))
-
-        part = images.subset(range(first, min(first + size, len(images))))
-        yield part.in_memory(count, limit=MEMORY)
 
 
 def _lazily(

@@ -6,7 +6,9 @@ photo. A folder of thousands is better taken as far as possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -116,7 +118,7 @@ def _parts(
     classifier: ContinualClassifier,
     files: Sequence[str | Path | TarImage],
     progress: Progress | None,
-) -> Iterator[list[Image.Image | DataError]]:
+) -> Generator[list[Image.Image | DataError], None, None]:
     side = DETAIL * classifier.preparation_.size  # as far as the classifier reduces them itself
 
     def read(file: str | Path | TarImage) -> Image.Image | DataError:
@@ -125,10 +127,11 @@ def _parts(
         except DataError as error:
             return error
 
-    for first in range(0, len(files), DECODED_AT_ONCE):
-        part: list[Image.Image | DataError] = []
-        for image in map_in_order(read, files[first : first + DECODED_AT_ONCE], DECODING_THREADS):
-            part.append(image)
-            if progress:
-                progress(first + len(part), len(files))
-        yield part
+    with closing(map_in_order(read, files, DECODING_THREADS)) as images:
+        for first in range(0, len(files), DECODED_AT_ONCE):
+            part: list[Image.Image | DataError] = []
+            for image in islice(images, DECODED_AT_ONCE):
+                part.append(image)
+                if progress:
+                    progress(first + len(part), len(files))
+            yield part

@@ -119,6 +119,7 @@ class ShardCounter:
         for start, end in _parts(shard.first, len(shard.photos)):
             images: list[ImageArray] = []
             labels: list[str] = []
+            found: list[int] = []
             numbers = range(start, end)
             read = map_in_order(lambda i: self._read(shard, i, repeated), numbers, DECODING_THREADS)
             for number, image in zip(numbers, read, strict=True):
@@ -127,6 +128,7 @@ class ShardCounter:
                     unread[number] = image
                 else:
                     images.append(image)
+                    found.append(number)
                     labels.append(shard.labels[number - shard.first])
             new = [name for name in dict.fromkeys(labels) if name not in names]
             if new:
@@ -135,8 +137,9 @@ class ShardCounter:
                 method.to(self._device)
             decoded = DecodedImages(images.__getitem__, len(images), threads=DECODING_THREADS)
             positions = [names[label] for label in labels]
+            keys = None if repeated is None else repeated.keys(found)
             for embedded, targets in counted_images(
-                self._parameters, method, decoded, positions, self._preparation
+                self._parameters, method, decoded, positions, self._preparation, keys
             ):
                 method.count_images(embedded, targets)
         refuse_if_package_is_missing(unread.values())

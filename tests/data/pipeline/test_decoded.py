@@ -67,6 +67,31 @@ def test_past_the_limit_images_are_loaded_again() -> None:
     assert images.sizes is None
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_parts_hold_the_images_in_order_and_the_limit_is_of_each(threads: int) -> None:
+    loader, told = Loader(), []
+    images = DecodedImages(loader, 3, threads=threads)
+    parts = list(images.in_parts(2, lambda done, total: told.append((done, total)), limit=6))
+    assert [numbers(part) for part in parts] == [[0, 1], [2]]
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert sorted(loader.asked) == [0, 1, 1, 2, 2]  # of 6, 12 and 18 bytes: only the first is kept
+
+
+def test_threads_load_the_next_part_while_the_reader_has_one() -> None:
+    begun = [threading.Event() for _ in range(4)]
+
+    def load(i: int) -> ImageArray:
+        begun[i].set()
+        return np.zeros((1, 1, 3), np.uint8)
+
+    parts = DecodedImages(load, 4, threads=2).in_parts(2)
+    next(parts)
+    assert all(event.wait(20) for event in begun)
+    before = threading.active_count()
+    parts.close()
+    assert threading.active_count() < before
+
+
 @pytest.mark.parametrize(("threads", "here"), [(0, True), (2, False)])
 def test_loading_stays_in_this_thread_unless_more_are_allowed(threads: int, here: bool) -> None:
     loader = Loader()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_closing_ends_the_threads() -> None:
 def test_the_next_item_is_got_while_one_is_used() -> None:
     begun = [threading.Event() for _ in range(3)]
 
-    def items() -> Iterator[int]:
+    def items() -> Generator[int, None, None]:
         for i, event in enumerate(begun):
             event.set()
             yield i
@@ -73,8 +73,10 @@ def test_an_error_of_the_next_item_comes_in_its_place() -> None:
 
 def test_a_reader_that_stops_leaves_no_thread_behind() -> None:
     before = threading.active_count()
-    results = ahead(range(100))
+    items = (i for i in range(100))
+    results = ahead(items)
     assert next(results) == 0
     assert threading.active_count() == before + 1
     results.close()
     assert threading.active_count() == before
+    assert list(items) == []  # closed as well

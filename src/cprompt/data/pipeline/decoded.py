@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -62,9 +64,35 @@ class DecodedImages:
 
         Past `limit` bytes an image is not kept but loaded again whenever it is asked for.
         """
+        return self._keeping(self._in_order(), progress, limit)
+
+    def in_parts(
+        self, size: int, progress: Progress | None = None, limit: int | None = None
+    ) -> Generator[DecodedImages, None, None]:
+        """`size` images at a time, in order, each part `in_memory` with this `limit`.
+
+        Threads go on with the next part while the reader is busy with one.
+        """
+        with closing(self._in_order()) as images:
+            for first in range(0, self.count, size):
+
+                def count(done: int, _: int, before: int = first) -> None:
+                    if progress:
+                        progress(before + done, self.count)
+
+                part = self.subset(range(first, min(first + size, self.count)))
+                yield part._keeping(islice(images, len(part)), count, limit)
+
+    def _in_order(self) -> Generator[ImageArray, None, None]:
+        return map_in_order(self.load, range(self.count), self.threads)
+
+    def _keeping(
+        self, images: Iterable[ImageArray], progress: Progress | None, limit: int | None
+    ) -> DecodedImages:
+        """These images, as `images` gives them, in memory."""
         kept: list[ImageArray | None] = []
         room = float("inf") if limit is None else limit
-        for image in map_in_order(self.load, range(self.count), self.threads):
+        for image in images:
             fits = image.nbytes <= room
             room -= image.nbytes if fits else 0
             kept.append(image if fits else None)

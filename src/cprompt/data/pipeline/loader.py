@@ -56,13 +56,15 @@ class BatchLoader:
         workers: int = 0,
         device_gib: float | None = None,
         ranks: Ranks = ALONE,
+        keys: Numbers | None = None,
     ) -> None:
         """`targets[i]` is the target of image i, in the caller's numbering.
 
         Without a seed an epoch shows the test views in order. `workers` are threads; with 0,
         images are prepared when they are asked for. `device_gib` is the room for the set on a
         CUDA device, by default half of what is free there when the first batch is made. An epoch
-        has the batches that one process would see; of each, several `ranks` get a share.
+        has the batches that one process would see; of each, several `ranks` get a share. `keys`
+        are the images' content keys, if they are known.
         """
         if len(images) != len(targets):
             raise DataError(f"{len(images)} images but {len(targets)} targets")
@@ -80,6 +82,7 @@ class BatchLoader:
         self._workers = workers
         self._device_gib = device_gib
         self._ranks = ranks
+        self._known_keys = keys
         self.waited = 0.0
         """Seconds that readers of the batches have spent waiting for them."""
 
@@ -165,7 +168,7 @@ class BatchLoader:
 
     @cached_property
     def _keys(self) -> Numbers:
-        return content_keys(self._images)
+        return content_keys(self._images) if self._known_keys is None else self._known_keys
 
     def _drawn_by_content(self, view: int) -> Uniforms:
         """As in `_draw`, but from each image's content and the number of the view alone."""

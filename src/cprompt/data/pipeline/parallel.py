@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -43,18 +44,18 @@ def map_in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def ahead(items: Iterable[T]) -> Generator[T, None, None]:
+def ahead(items: Generator[T, None, None]) -> Generator[T, None, None]:
     """Yield the items; while the reader is busy with one, a thread gets the next.
 
-    When this generator is closed, the thread has ended.
+    When this generator is closed, the thread has ended and `items` is closed.
 
-    >>> list(ahead(range(3)))
+    >>> list(ahead(i for i in range(3)))
     [0, 1, 2]
     """
-    source, end = iter(items), object()
-    with ThreadPoolExecutor(1) as thread:
-        item = next(source, end)
+    end = object()
+    with closing(items), ThreadPoolExecutor(1) as thread:
+        item = next(items, end)
         while item is not end:
-            following = thread.submit(next, source, end)
+            following = thread.submit(next, items, end)
             yield item  # type: ignore[misc]
             item = following.result()
