@@ -6,8 +6,9 @@
 The images are noise that stays on the device, because only arithmetic is timed; every contender
 gets the same random draws. FLOP are those of benchmarks/work.py: for ours, the least a step can do.
 "apart" is ours with the three passes one by one, "packed" with one product per layer for all; ours
-alone is whichever of them a run takes on this device. On CUDA the packed step is also timed with
-each attention kernel. Where the time goes, packed and apart, is written beside the record, as
+alone is whichever of them a run takes on this device. On CUDA our step is also timed with GELU by
+the error function and with 8-bit products (benchmarks/fp8.py), the packed one with each attention
+kernel. Where the time goes, packed and apart, is written beside the record, as
 NAME_profile.txt. benchmarks/memory.py measures the memory of a step.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import common
 from benchmarks.common import Call, matmul_rate
+from benchmarks.fp8 import NarrowWeights
 from benchmarks.released import ReleasedCPrompt
 from benchmarks.work import Work, count_work
 from cprompt.device import pick_device
@@ -176,6 +179,8 @@ APART: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ()}
 """What to replace for passes that are not packed."""
 EXACT_GELU: dict[str, Any] = {"cprompt.vit.gelu.gelu_by_sigmoid": F.gelu}
 """What to replace for GELU by the error function in compiled passes."""
+FP8: dict[str, Any] = {"cprompt.vit.promptable.RoundedWeights": NarrowWeights}
+"""What to replace for products in 8-bit floats where no gradient is needed."""
 PACKED: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ("cpu", "cuda")}
 """What to replace for passes that are packed on a GPU as well."""
 ONE_STREAM = {"cprompt.vit.packed.run_on_streams": lambda *calls: [call() for call in calls]}
@@ -188,20 +193,18 @@ KERNELS = {
 
 
 def changed(build: Callable[[Step], Call], replaced: dict[str, Any], step: Step) -> Call:
-    """A contender whose every step sees `replaced`, by dotted name."""
-    take = build(step)
+    """A contender that is built, at its first step, and steps with `replaced`, by dotted name."""
+    built: list[Call] = []
 
-    def step_() -> None:
-        patches = [patch(name, value) for name, value in replaced.items()]
-        for each in patches:
-            each.start()
-        try:
-            take()
-        finally:
-            for each in patches:
-                each.stop()
+    def take() -> None:
+        with ExitStack() as stack:
+            for name, value in replaced.items():
+                stack.enter_context(patch(name, value))
+            if not built:
+                built.append(build(step))
+            built[0]()
 
-    return step_
+    return take
 
 
 def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callable[[Step], Call]]:
@@ -219,7 +222,7 @@ def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callabl
 
 
 def variants(device: torch.device) -> dict[str, Callable[[Step], Call]]:
-    """Our step with the exact GELU, with passes packed or apart, and with each attention kernel."""
+    """Our step with other GELU, products, packing of its passes, and attention kernels."""
     known = contenders(device)
     fastest = known["ours, bf16, compile" if device.type == "cuda" else "ours, fp32"]
     if device.type != "cuda":
@@ -227,6 +230,7 @@ def variants(device: torch.device) -> dict[str, Callable[[Step], Call]]:
     attention = "cprompt.vit.packed.ATTENTION"
     return {
         "ours, bf16, compile, exact GELU": partial(changed, fastest, EXACT_GELU),
+        "ours, bf16, compile, fp8 without gradient": partial(changed, fastest, FP8),
         "packed, bf16, graphs": partial(changed, known["ours, bf16, graphs"], PACKED),
         "packed, bf16, compile": partial(changed, fastest, PACKED),
         "packed, bf16, compile, one stream": partial(changed, fastest, PACKED | ONE_STREAM),
