@@ -63,6 +63,14 @@ def train_step_profile(text: str) -> str:
     return table(["ms, added over streams", "products", "attention", "rest", "all"], rows)
 
 
+def fp8(result: Result) -> str:
+    rows = [[name, f"{100 * share:.1f} %"] for name, share in result["of_length"].items()]
+    settings = result["settings"]
+    images = f"{settings['images']} {'drawn images' if settings['drawn'] else 'photos'}"
+    head = ["products", "features differ from float32's by"]
+    return table(head, rows) + f"\n{settings['backbone']}, {images}; {hardware_text(result)}.\n"
+
+
 def resample(result: Result) -> str:
     rows = [
         [
@@ -268,6 +276,8 @@ def cluster(result: Result) -> str:
 BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step": train_step,
     "train_step_tiny": train_step,
+    "train_step_tiny_variants": train_step,
+    "fp8": fp8,
     "closed_form": closed_form,
     "one_rank": one_rank,
     "from_files": from_files,
