@@ -177,6 +177,8 @@ def ours(step: Step, precision: Precision, accelerate: Acceleration) -> Call:
 RELEASED = "released, fp32"
 APART: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ()}
 """What to replace for passes that are not packed."""
+BY_TORCH: dict[str, Any] = {"cprompt.training.acceleration.fits": lambda vit: False}
+"""What to replace for blocks that torch.compile fuses, where our own kernels would."""
 EXACT_GELU: dict[str, Any] = {"cprompt.vit.gelu.gelu_by_sigmoid": F.gelu}
 """What to replace for GELU by the error function in compiled passes."""
 FP8: dict[str, Any] = {"cprompt.vit.promptable.RoundedWeights": NarrowWeights}
@@ -228,15 +230,19 @@ def variants(device: torch.device) -> dict[str, Callable[[Step], Call]]:
     if device.type != "cuda":
         return {"apart, fp32": partial(changed, fastest, APART)}
     attention = "cprompt.vit.packed.ATTENTION"
+    packed = PACKED | BY_TORCH
     return {
-        "ours, bf16, compile, exact GELU": partial(changed, fastest, EXACT_GELU),
-        "ours, bf16, compile, fp8 without gradient": partial(changed, fastest, FP8),
-        "packed, bf16, graphs": partial(changed, known["ours, bf16, graphs"], PACKED),
-        "packed, bf16, compile": partial(changed, fastest, PACKED),
-        "packed, bf16, compile, one stream": partial(changed, fastest, PACKED | ONE_STREAM),
+        "ours, bf16, torch.compile": partial(changed, fastest, BY_TORCH),
+        "ours, bf16, torch.compile, exact GELU": partial(changed, fastest, BY_TORCH | EXACT_GELU),
+        "ours, bf16, torch.compile, fp8 without gradient": partial(
+            changed, fastest, BY_TORCH | FP8
+        ),
+        "packed, bf16, graphs": partial(changed, known["ours, bf16, graphs"], packed),
+        "packed, bf16, torch.compile": partial(changed, fastest, packed),
+        "packed, bf16, torch.compile, one stream": partial(changed, fastest, packed | ONE_STREAM),
         **{
-            f"packed, bf16, compile, {name}": partial(
-                changed, fastest, PACKED | {attention: [kernel]}
+            f"packed, bf16, torch.compile, {name}": partial(
+                changed, fastest, packed | {attention: [kernel]}
             )
             for name, kernel in KERNELS.items()
         },

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 # no worker starts before it has.
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
     from cprompt.methods.registry import MethodRegistry
     from cprompt.research.record import Record
@@ -118,3 +121,26 @@ def hand_record() -> Record:
         seconds={"training": 61.4, "evaluation": 2.6},
         environment={"cprompt": "0", "torch": "2", "cpu": "abacus", "cpu_count": 2},
     )
+
+
+@pytest.fixture(scope="session")
+def interpret(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., dict[str, NDArray[Any]]]:
+    """Run a file as a program under Triton's interpreter; return the arrays that it saves.
+
+    The interpreter needs no GPU but a process of its own. The program's argument is the .npz to
+    write; `before` is code to run first.
+    """
+    import numpy as np
+
+    def run(file: str, before: str = "") -> dict[str, NDArray[Any]]:
+        pytest.importorskip("triton", reason="comes with PyTorch for CUDA only")
+        path = tmp_path_factory.mktemp("kernels") / "made.npz"
+        start = f"{before}import runpy; runpy.run_path({file!r}, run_name='__main__')"
+        environment = {**os.environ, "TRITON_INTERPRET": "1"}
+        subprocess.run([sys.executable, "-c", start, str(path)], check=True, env=environment)
+        with np.load(path) as made:
+            return dict(made)
+
+    return run

@@ -29,6 +29,9 @@ def test_on_a_cpu_steps_are_taken_one_by_one(how: Acceleration, backbone: Frozen
     assert (stepper.multiple, stepper.reseeds) == (1, True)
 
 
+BEFORE_TRY_AND_AFTER = ("decompile", "compile", "decompile")
+
+
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, PromptableViT]]:
     """Who was compiled and who was told to run as written, in order; compiling fails."""
@@ -53,7 +56,7 @@ def test_where_compiling_fails_all_backbones_run_as_written_and_the_reason_is_sa
     assert [str(w.message) for w in said] == [
         "the backbone is not compiled, so training is slower: no C compiler"
     ]
-    once = [("compile", backbone), ("decompile", backbone), ("decompile", method.tuned)]
+    once = [(what, vit) for vit in (backbone, method.tuned) for what in BEFORE_TRY_AND_AFTER]
     assert compiled == once
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -54,5 +54,6 @@ class Seeds:
 
 
 Acceleration = Literal["auto", "compile", "graphs", "none"]
-"""graphs: steps are captured and replayed as CUDA graphs. compile: small operations are also fused.
-Both need a CUDA device and do nothing elsewhere. auto: graphs, and compile for long runs."""
+"""graphs: steps are captured and replayed as CUDA graphs. compile: small operations are also fused,
+by kernels of our own or by torch.compile. Both need a CUDA device and do nothing elsewhere.
+auto: graphs, our own kernels where they fit, and torch.compile for long runs."""

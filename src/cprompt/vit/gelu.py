@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_ODD = (1.595015162, 0.074011999, -0.000703187)
+ODD = (1.595015162, 0.074011999, -0.000703187)
 """log(Φ(x) / Φ(-x)) ≈ x · (c0 + c1 x² + c2 x⁴), fitted so that x · Φ(x) errs least at its worst."""
-_FARTHEST = 25.0
+FARTHEST = 25.0
 """x² from which Φ is 0 or 1 in all digits that count; beyond, the polynomial would turn back."""
 
 
@@ -23,8 +23,8 @@ def gelu_by_sigmoid(x: Tensor) -> Tensor:
     True
     """
     wide = x.float()
-    square = (wide * wide).clamp(max=_FARTHEST)
-    c0, c1, c2 = _ODD
+    square = (wide * wide).clamp(max=FARTHEST)
+    c0, c1, c2 = ODD
     share = torch.sigmoid(wide * (c0 + square * (c1 + square * c2)))
     return (wide * share).to(x.dtype)
 

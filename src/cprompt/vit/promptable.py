@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from cprompt.errors import BackboneError
 from cprompt.vit.backbone import Backbone, Channels, TapTokens, normalization_of
 from cprompt.vit.blocks import is_plain, per_image, run_block, settled
+from cprompt.vit.fused import run_fused
 from cprompt.vit.light_timm import VisionTransformer
 from cprompt.vit.packed_block import Stages
 from cprompt.vit.rounded import RoundedWeights
 
 Tap = Literal["pre_norm", "post_norm"]
 Precision = Literal["fp32", "bf16"]
-BlockRunner = Callable[..., tuple[Tensor, Tensor]]
+BlockRunner = Callable[..., tuple[Tensor, Tensor | None]]
 
 _REUSED = 20 * 2**20
 """Bytes of a result whose memory a CPU's allocator uses again. Beyond 32 MiB glibc gives each back
@@ -182,6 +183,7 @@ class PromptableViT(nn.Module):
         x, precision = embedded.tokens, embedded.precision
         pending: Tensor | None = None
         end = self.n_prefix
+        run = self._block_runner(precision)
         with autocast(x, precision):
             for layer, block in enumerate(self._blocks(precision)):
                 if layer in prompts.tokens:
@@ -194,7 +196,7 @@ class PromptableViT(nn.Module):
                     asking = 1 if class_token_only and layer == self.depth - 1 else None
                     if pending is None:
                         pending = self.nothing_pending(x, precision)
-                    x, pending = self._run_block(block, x, pending, prefix, asking)
+                    x, pending = run(block, x, pending, prefix, asking)
                 else:
                     x, pending = block(settled(x, pending)), None
                 if after_block is not None:
@@ -233,6 +235,10 @@ class PromptableViT(nn.Module):
         """The blocks to run, in order."""
         blocks: nn.Sequential = self.vit.blocks
         return blocks
+
+    def _block_runner(self, precision: Precision) -> BlockRunner:
+        """What runs a plain block."""
+        return self._run_block
 
     def _patches(self, images: Tensor, precision: Precision) -> Tensor:
         """Images (B, 3, H, W) to patch tokens (B, patches, D)."""
@@ -289,12 +295,29 @@ class FrozenViT(PromptableViT, Backbone):
         self.mean, self.std = normalization or normalization_of(vit)
         # Not a child module: rounded copies are not weights to save.
         self.__dict__["_rounded"] = None
+        self._fused = False
 
     _rounded: RoundedWeights | None
 
     def _blocks(self, precision: Precision) -> Iterable[nn.Module]:
         """In bf16, copies whose matrices are rounded once; autocast would round in every pass."""
         return super()._blocks(precision) if precision == "fp32" else self._low().blocks
+
+    def fuse(self) -> None:
+        """Run the blocks of bf16 passes as a few large kernels; `fused.can_fuse` says if they can.
+
+        Takes the place of `compile`, which gains less and takes longer. Undone by `decompile`.
+        """
+        self._fused = True
+
+    def decompile(self) -> None:
+        """Undo `compile` and `fuse`."""
+        super().decompile()
+        self._fused = False
+
+    def _block_runner(self, precision: Precision) -> BlockRunner:
+        fused = self._fused and precision == "bf16"
+        return run_fused if fused else super()._block_runner(precision)
 
     def _patches(self, images: Tensor, precision: Precision) -> Tensor:
         patch = None if precision == "fp32" else self._low().patch

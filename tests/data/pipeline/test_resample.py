@@ -4,10 +4,8 @@ Started as a program this file is that process: it writes what the kernel makes 
 """
 
 import math
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -91,16 +89,10 @@ def photo_loader() -> BatchLoader:
 
 @pytest.fixture(scope="module")
 def interpreted(
-    tmp_path_factory: pytest.TempPathFactory, bare_package: str
+    interpret: Callable[..., dict[str, NDArray[Any]]], bare_package: str
 ) -> dict[str, NDArray[Any]]:
     """What the kernel makes of every case."""
-    pytest.importorskip("triton", reason="comes with PyTorch for CUDA only")
-    path = tmp_path_factory.mktemp("kernel") / "made.npz"
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    start = f"{bare_package}import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
-    subprocess.run([sys.executable, "-c", start, str(path)], check=True, env=environment)
-    with np.load(path) as made:
-        return dict(made)
+    return interpret(__file__, bare_package)
 
 
 def levels(images: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -1,0 +1,143 @@
+"""Passes of a small frozen ViT whose blocks are a few kernels each.
+
+The kernels (`fused_kernels`) are Triton's and imported when first used, as Triton comes only with
+PyTorch for CUDA. `run_fused` takes the place of `blocks.run_block`.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cprompt.vit.blocks import attend, per_image
+from cprompt.vit.light_timm import Block
+from cprompt.vit.packed_block import can_pack
+
+WIDTHS = (64, 128, 192, 256)
+"""A program of the kernels has all columns of its tokens at hand, as one or two powers of two."""
+
+
+def can_fuse(block: Any) -> bool:
+    """Whether the kernels compute the block: plain, without scales, and not too wide."""
+    if not can_pack(block):
+        return False
+    attn, width = block.attn, block.norm1.normalized_shape[0]
+    linears = (attn.qkv, attn.proj, block.mlp.fc1, block.mlp.fc2)
+    unused = (block.ls1, block.ls2, attn.q_norm, attn.k_norm, attn.norm)
+    return (
+        all(type(module) is torch.nn.Identity for module in unused)
+        and all(linear.bias is not None for linear in linears)
+        and all(
+            norm.weight is not None and norm.bias is not None for norm in (block.norm1, block.norm2)
+        )
+        and attn.attn_dim == width in WIDTHS
+        and block.mlp.fc1.out_features % 64 == 0
+        and attn.head_dim in (16, 32, 64, 128)
+        and block.mlp.act.approximate == "none"
+    )
+
+
+def fits(vit: Any) -> bool:
+    """Whether the kernels compute all blocks of a ViT."""
+    return all(can_fuse(block) for block in vit.vit.blocks)
+
+
+def run_fused(
+    block: Block,
+    x: Tensor,
+    pending: Tensor | None,
+    prefix: tuple[Tensor, Tensor] | None = None,
+    asking: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`blocks.run_block` for a block of which `can_fuse` holds, in bfloat16."""
+    n, attn = asking or x.shape[1], block.attn
+    x, qkv = _Into.apply(block, x.contiguous(), pending)
+    if prefix is None:
+        seen = _Attend.apply(qkv, attn.num_heads, n)
+    else:
+        seen = _attend_to_prefix(block, qkv, prefix, n)
+    ended: tuple[Tensor, Tensor] = _After.apply(block, x[:, :n].contiguous(), seen)
+    return ended
+
+
+def _attend_to_prefix(
+    block: Block, qkv: Tensor, prefix: tuple[Tensor, Tensor], asking: int
+) -> Tensor:
+    attn = block.attn
+    B, N, _ = qkv.shape
+    q, k, v = qkv.view(B, N, 3, attn.num_heads, attn.head_dim).permute(2, 0, 3, 1, 4)
+    key, value = (
+        per_image(p, B).to(k.dtype).reshape(B, -1, attn.num_heads, attn.head_dim).transpose(1, 2)
+        for p in prefix
+    )
+    seen = attend(q[:, :, :asking], torch.cat([key, k], dim=2), torch.cat([value, v], dim=2))
+    return seen.transpose(1, 2).reshape(B, asking, -1)
+
+
+def _kernels() -> ModuleType:
+    from cprompt.vit import fused_kernels
+
+    return fused_kernels
+
+
+class _Into(torch.autograd.Function):
+    """The stream (B, N, D) with what was pending, and its queries, keys and values (B, N, 3 D)."""
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, x: Tensor, pending: Tensor | None) -> tuple[Tensor, Tensor]:
+        total: Tensor
+        total, qkv = _kernels().norm_linear(x, pending, block.norm1, block.attn.qkv)
+        ctx.block, ctx.pending = block, pending is not None
+        ctx.save_for_backward(total)
+        return total, qkv
+
+    @staticmethod
+    def backward(ctx: Any, g_x: Tensor, g_qkv: Tensor) -> tuple[None, Tensor, Tensor | None]:
+        (x,), block = ctx.saved_tensors, ctx.block
+        g, low = _kernels().norm_linear_back(
+            x, block.norm1, block.attn.qkv, g_qkv.contiguous(), g_x.contiguous()
+        )
+        return None, g, low if ctx.pending else None
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, heads: int, asking: int) -> Tensor:
+        seen: Tensor
+        seen, sums = _kernels().attend(qkv, heads, asking)
+        ctx.save_for_backward(qkv, seen, sums)
+        return seen
+
+    @staticmethod
+    def backward(ctx: Any, g_seen: Tensor) -> tuple[Tensor, None, None]:
+        return _kernels().attend_back(*ctx.saved_tensors, g_seen.contiguous()), None, None
+
+
+class _After(torch.autograd.Function):
+    """From what attention saw (B, N, D) to the stream and what must still be added to it."""
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, x: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        keep = any(ctx.needs_input_grad)
+        proj, mlp = block.attn.proj, block.mlp
+        projected = F.linear(seen, proj.weight, proj.bias)
+        total: Tensor
+        total, made, hidden = _kernels().norm_linear_gelu(x, projected, block.norm2, mlp.fc1, keep)
+        if keep:
+            ctx.block = block
+            ctx.save_for_backward(total, hidden)
+        return total, F.linear(made, mlp.fc2.weight, mlp.fc2.bias)
+
+    @staticmethod
+    def backward(ctx: Any, g_x: Tensor, g_pending: Tensor) -> tuple[None, Tensor, Tensor]:
+        (x, hidden), block = ctx.saved_tensors, ctx.block
+        g_hidden = _kernels().hidden_back(block.mlp.fc2, hidden, g_pending.contiguous())
+        g: Tensor
+        g, low = _kernels().norm_linear_back(
+            x, block.norm2, block.mlp.fc1, g_hidden, g_x.contiguous()
+        )
+        return None, g, low @ block.attn.proj.weight
