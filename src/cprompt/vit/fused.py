@@ -1,4 +1,4 @@
-"""Passes of a small frozen ViT whose blocks are a few kernels each.
+"""A frozen block of a ViT whose steps between products are few kernels.
 
 The kernels (`fused_kernels`) are Triton's and imported when first used, as Triton comes only with
 PyTorch for CUDA. `run_fused` takes the place of `blocks.run_block`.
@@ -11,31 +11,22 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from cprompt.vit.blocks import attend, per_image
 from cprompt.vit.light_timm import Block
 from cprompt.vit.packed_block import can_pack
 
-WIDTHS = (64, 128, 192, 256)
-"""A program of the kernels has all columns of its tokens at hand, as one or two powers of two."""
-
 
 def can_fuse(block: Any) -> bool:
-    """Whether the kernels compute the block: plain, without scales, and not too wide."""
+    """Whether the kernels compute the block: a plain one without scales and norms in attention."""
     if not can_pack(block):
         return False
-    attn, width = block.attn, block.norm1.normalized_shape[0]
-    linears = (attn.qkv, attn.proj, block.mlp.fc1, block.mlp.fc2)
+    attn = block.attn
     unused = (block.ls1, block.ls2, attn.q_norm, attn.k_norm, attn.norm)
     return (
-        all(type(module) is torch.nn.Identity for module in unused)
-        and all(linear.bias is not None for linear in linears)
-        and all(
-            norm.weight is not None and norm.bias is not None for norm in (block.norm1, block.norm2)
-        )
-        and attn.attn_dim == width in WIDTHS
-        and block.mlp.fc1.out_features % 64 == 0
+        all(type(module) is nn.Identity for module in unused)
+        and all(norm.bias is not None for norm in (block.norm1, block.norm2))
         and attn.head_dim in (16, 32, 64, 128)
         and block.mlp.act.approximate == "none"
     )
@@ -89,18 +80,17 @@ class _Into(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, block: Block, x: Tensor, pending: Tensor | None) -> tuple[Tensor, Tensor]:
-        total: Tensor
-        total, qkv = _kernels().norm_linear(x, pending, block.norm1, block.attn.qkv)
+        qkv, total = block.attn.qkv, x
+        total, y = _kernels().add_norm(x, pending, block.norm1, qkv.weight.dtype)
         ctx.block, ctx.pending = block, pending is not None
         ctx.save_for_backward(total)
-        return total, qkv
+        return total, F.linear(y, qkv.weight, qkv.bias)
 
     @staticmethod
     def backward(ctx: Any, g_x: Tensor, g_qkv: Tensor) -> tuple[None, Tensor, Tensor | None]:
         (x,), block = ctx.saved_tensors, ctx.block
-        g, low = _kernels().norm_linear_back(
-            x, block.norm1, block.attn.qkv, g_qkv.contiguous(), g_x.contiguous()
-        )
+        g_y = g_qkv @ block.attn.qkv.weight
+        g, low = _kernels().norm_back(x, block.norm1, g_y, g_x.contiguous())
         return None, g, low if ctx.pending else None
 
 
@@ -122,22 +112,19 @@ class _After(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, block: Block, x: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        keep = any(ctx.needs_input_grad)
-        proj, mlp = block.attn.proj, block.mlp
+        proj, fc1, fc2, total = block.attn.proj, block.mlp.fc1, block.mlp.fc2, x
         projected = F.linear(seen, proj.weight, proj.bias)
-        total: Tensor
-        total, made, hidden = _kernels().norm_linear_gelu(x, projected, block.norm2, mlp.fc1, keep)
-        if keep:
-            ctx.block = block
-            ctx.save_for_backward(total, hidden)
-        return total, F.linear(made, mlp.fc2.weight, mlp.fc2.bias)
+        total, y = _kernels().add_norm(x, projected, block.norm2, fc1.weight.dtype)
+        hidden = F.linear(y, fc1.weight, fc1.bias)
+        ctx.block = block
+        ctx.save_for_backward(total, hidden)
+        return total, F.linear(_kernels().gelu(hidden), fc2.weight, fc2.bias)
 
     @staticmethod
     def backward(ctx: Any, g_x: Tensor, g_pending: Tensor) -> tuple[None, Tensor, Tensor]:
         (x, hidden), block = ctx.saved_tensors, ctx.block
-        g_hidden = _kernels().hidden_back(block.mlp.fc2, hidden, g_pending.contiguous())
+        g_hidden = _kernels().gelu_back(hidden, g_pending @ block.mlp.fc2.weight)
+        g_y = g_hidden @ block.mlp.fc1.weight
         g: Tensor
-        g, low = _kernels().norm_linear_back(
-            x, block.norm2, block.mlp.fc1, g_hidden, g_x.contiguous()
-        )
+        g, low = _kernels().norm_back(x, block.norm2, g_y, g_x.contiguous())
         return None, g, low @ block.attn.proj.weight

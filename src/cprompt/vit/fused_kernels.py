@@ -1,12 +1,11 @@
-"""The kernels of a frozen block of a small ViT, and those of the way back, in Triton.
+"""What lies between the matrix products of a frozen ViT block, as Triton kernels.
 
-A norm is computed where the product that follows it is, GELU where the one before it is, and
-attention reads queries, keys and values as the product left them. So little is written to memory
-that is read only once, and a block is a few kernels instead of a dozen. The products that have
-nothing to share are left to cuBLAS. Weights get no gradient.
+Residual addition and norm are one kernel, GELU and attention one each, and so is the gradient of
+each. Attention reads queries, keys and values as their product left them, and leaves what it saw
+as the next product takes it, so nothing is copied between. Weights get no gradient.
 
-Products take the type of the weights (bfloat16) and add up in float32; the residual stream is
-float32. Imported only where Triton is. A tensor's rows are tokens, and `rows` counts them.
+Norms and sums are computed in float32, which the residual stream is; the rest is in the type of
+the weights (bfloat16). Imported only where Triton is.
 """
 
 # Triton is not typed, and comes only with PyTorch for CUDA.
@@ -16,8 +15,6 @@ float32. Imported only where Triton is. A tensor's rows are tokens, and `rows` c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
@@ -25,119 +22,63 @@ from torch import Tensor, nn
 
 from cprompt.vit.gelu import FARTHEST, ODD
 
-
-@dataclass(frozen=True)
-class Launch:
-    """How a kernel is cut: tokens and columns per program, warps, and loads in flight."""
-
-    rows: int
-    warps: int
-    stages: int
-    columns: int = 0
-    chunk: int = 64
-    """Columns of a weight that are read at a time."""
+# How kernels are cut, measured on an H200 with 16 images of 197 to 297 tokens.
+NORM_ELEMENTS = 2048  # of the residual stream, per program
+GELU_ELEMENTS = 1024
+TOKENS = 64  # of one head of one image, per program of attention
+ATTEND = {"num_warps": 4, "num_stages": 3}
+ATTEND_BACK = {"num_warps": 4, "num_stages": 1}
 
 
-# Measured on an H200 with a ViT-Ti and 16 images of 197 to 297 tokens.
-NORM_LINEAR = Launch(64, 4, 2, columns=192)
-NORM_LINEAR_BACK = Launch(64, 8, 4)
-HIDDEN_BACK = Launch(64, 4, 2, columns=192)
-ATTEND = Launch(64, 4, 3)
-ATTEND_BACK = Launch(64, 4, 1)
-
-
-def norm_linear(
-    x: Tensor, added: Tensor | None, norm: nn.LayerNorm, linear: nn.Linear
+def add_norm(
+    x: Tensor, added: Tensor | None, norm: nn.LayerNorm, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """The residual stream x + added (B, N, D), and `linear` of its norm (B, N, out)."""
+    """The residual stream x + added (…, D), and its norm in `dtype`."""
     total = x if added is None else torch.empty_like(x)
-    out = x.new_empty(*x.shape[:-1], linear.out_features, dtype=linear.weight.dtype)
-    _launch_norm_linear(x, added, norm, linear, total, out, None, gelu=False)
-    return total, out
-
-
-def norm_linear_gelu(
-    x: Tensor, added: Tensor, norm: nn.LayerNorm, linear: nn.Linear, keep: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `norm_linear`, then GELU; if `keep`, also what enters GELU."""
-    total = torch.empty_like(x)
-    out = x.new_empty(*x.shape[:-1], linear.out_features, dtype=linear.weight.dtype)
-    hidden = torch.empty_like(out) if keep else None
-    _launch_norm_linear(x, added, norm, linear, total, out, hidden, gelu=True)
-    return total, out, hidden
-
-
-def _launch_norm_linear(
-    x: Tensor,
-    added: Tensor | None,
-    norm: nn.LayerNorm,
-    linear: nn.Linear,
-    total: Tensor,
-    out: Tensor,
-    hidden: Tensor | None,
-    gelu: bool,
-) -> None:
-    rows, cut = x.numel() // x.shape[-1], NORM_LINEAR
-    columns = _per_program(linear.out_features, cut)
-    _norm_linear[triton.cdiv(rows, cut.rows), linear.out_features // columns](
+    normed = torch.empty_like(x, dtype=dtype)
+    rows, width, cut = _rows(x)
+    _add_norm[(triton.cdiv(rows, cut["ROWS"]),)](
         x,
         x if added is None else added,
         norm.weight,
         norm.bias,
-        linear.weight,
-        linear.bias,
         total,
-        out,
-        out if hidden is None else hidden,
+        normed,
         rows,
         EPS=norm.eps,
-        OUT=linear.out_features,
-        COLUMNS=columns,
         ADD=added is not None,
-        GELU=gelu,
-        KEEP=hidden is not None,
-        **_sizes(x.shape[-1], cut),
+        WIDTH=width,
+        **cut,
     )
+    return total, normed
 
 
-def norm_linear_back(
-    x: Tensor, norm: nn.LayerNorm, linear: nn.Linear, g_out: Tensor, g_x: Tensor
-) -> tuple[Tensor, Tensor]:
-    """`g_x` plus the gradient of x through `norm_linear`, in float32 and in the weights' type."""
-    rows, cut = x.numel() // x.shape[-1], NORM_LINEAR_BACK
-    g, low = torch.empty_like(x), torch.empty_like(x, dtype=linear.weight.dtype)
-    _norm_linear_back[(triton.cdiv(rows, cut.rows),)](
-        x,
-        norm.weight,
-        linear.weight,
-        g_out,
-        g_x,
-        g,
-        low,
-        rows,
-        EPS=norm.eps,
-        OUT=linear.out_features,
-        **_sizes(x.shape[-1], cut),
+def norm_back(x: Tensor, norm: nn.LayerNorm, g: Tensor, g_x: Tensor) -> tuple[Tensor, Tensor]:
+    """`g_x` plus the gradient of x, from that of its norm; in float32, and in the type of `g`."""
+    wide, low = torch.empty_like(x), torch.empty_like(g)
+    rows, width, cut = _rows(x)
+    _norm_back[(triton.cdiv(rows, cut["ROWS"]),)](
+        x, norm.weight, g, g_x, wide, low, rows, EPS=norm.eps, WIDTH=width, **cut
     )
-    return g, low
+    return wide, low
 
 
-def hidden_back(linear: nn.Linear, hidden: Tensor, g_out: Tensor) -> Tensor:
-    """Gradient of what enters GELU, from that of what `linear` makes of what leaves it."""
-    rows, cut = hidden.numel() // hidden.shape[-1], HIDDEN_BACK
-    g = torch.empty_like(hidden)
-    columns = _per_program(linear.in_features, cut)
-    _hidden_back[triton.cdiv(rows, cut.rows), linear.in_features // columns](
-        hidden,
-        linear.weight,
-        g_out,
-        g,
-        rows,
-        HIDDEN=linear.in_features,
-        COLUMNS=columns,
-        **_sizes(linear.out_features, cut),
+def gelu(hidden: Tensor) -> Tensor:
+    """GELU of every element."""
+    out = torch.empty_like(hidden)
+    _gelu[(triton.cdiv(hidden.numel(), GELU_ELEMENTS),)](
+        hidden, out, hidden.numel(), ELEMENTS=GELU_ELEMENTS
     )
-    return g
+    return out
+
+
+def gelu_back(hidden: Tensor, g: Tensor) -> Tensor:
+    """Gradient of what enters GELU, from that of what leaves it."""
+    out = torch.empty_like(hidden)
+    _gelu_back[(triton.cdiv(hidden.numel(), GELU_ELEMENTS),)](
+        hidden, g, out, hidden.numel(), ELEMENTS=GELU_ELEMENTS
+    )
+    return out
 
 
 def attend(qkv: Tensor, heads: int, asking: int) -> tuple[Tensor, Tensor]:
@@ -145,9 +86,8 @@ def attend(qkv: Tensor, heads: int, asking: int) -> tuple[Tensor, Tensor]:
     images, tokens, wide = qkv.shape
     seen = qkv.new_empty(images, asking, wide // 3)
     sums = qkv.new_empty(images, heads, asking, dtype=torch.float32)
-    cut = ATTEND
-    _attend[triton.cdiv(asking, cut.rows), images * heads](
-        qkv, seen, sums, tokens, asking, **_heads(wide // 3, heads, cut)
+    _attend[triton.cdiv(asking, TOKENS), images * heads](
+        qkv, seen, sums, tokens, asking, **_heads(wide // 3, heads), **ATTEND
     )
     return seen, sums
 
@@ -156,245 +96,135 @@ def attend_back(qkv: Tensor, seen: Tensor, sums: Tensor, g_seen: Tensor) -> Tens
     """Gradient of queries, keys and values (B, N, 3 D)."""
     (images, tokens, wide), (_, heads, asking) = qkv.shape, sums.shape
     g_qkv = torch.empty_like(qkv) if asking == tokens else torch.zeros_like(qkv)
-    cut = ATTEND_BACK
-    parts = triton.cdiv(asking, cut.rows) + triton.cdiv(tokens, cut.rows)
+    parts = triton.cdiv(asking, TOKENS) + triton.cdiv(tokens, TOKENS)
     _attend_back[parts, images * heads](
-        qkv, seen, sums, g_seen, g_qkv, tokens, asking, **_heads(wide // 3, heads, cut)
+        qkv,
+        seen,
+        sums,
+        g_seen,
+        g_qkv,
+        tokens,
+        asking,
+        **_heads(wide // 3, heads),
+        **ATTEND_BACK,
     )
     return g_qkv
 
 
-def _per_program(columns: int, cut: Launch) -> int:
-    """Columns of the result that one program computes: those of `cut`, if they divide it."""
-    return cut.columns if columns % cut.columns == 0 else cut.chunk
+def _rows(x: Tensor) -> tuple[int, int, dict[str, int]]:
+    """Rows and columns of x (…, D), and how they are cut."""
+    width = x.shape[-1]
+    padded = triton.next_power_of_2(width)
+    return x.numel() // width, width, {"PADDED": padded, "ROWS": max(1, NORM_ELEMENTS // padded)}
 
 
-def parts_of(width: int) -> tuple[int, int]:
-    """`width` as a power of two and the rest, which is a power of two or zero if kernels fit.
-
-    >>> parts_of(192), parts_of(256)
-    ((128, 64), (256, 0))
-    """
-    first = 1 << (width.bit_length() - 1)
-    return first, width - first
+def _heads(width: int, heads: int) -> dict[str, int]:
+    return {"WIDTH": width, "HEADS": heads, "HEAD": width // heads, "ROWS": TOKENS}
 
 
-def _sizes(width: int, cut: Launch) -> dict[str, int]:
-    first, rest = parts_of(width)
-    return {
-        "WIDTH": width,
-        "FIRST": first,
-        "REST": rest,
-        "CHUNK": cut.chunk,
-        "ROWS": cut.rows,
-        "num_warps": cut.warps,
-        "num_stages": cut.stages,
-    }
-
-
-def _heads(width: int, heads: int, cut: Launch) -> dict[str, int]:
-    return {
-        "WIDTH": width,
-        "HEADS": heads,
-        "HEAD": width // heads,
-        "ROWS": cut.rows,
-        "num_warps": cut.warps,
-        "num_stages": cut.stages,
-    }
-
-
-# --- norms and products, in Triton's language ---------------------------------------------------
-# A tile's width is a power of two, and a token's often is not. So a token is two tiles, of its
-# FIRST columns and of the REST, named a and b; without a rest, b is as a and not used.
+# --- norms, in Triton's language ----------------------------------------------------------------
+# One program has ROWS tokens, whole. Tiles are PADDED columns wide, a power of two; columns from
+# WIDTH on are zero.
 
 
 @triton.jit
-def _row(base, row, rows, column, STRIDE: tl.constexpr):
-    """Columns of the rows of a matrix whose rows are STRIDE apart; zeros from `rows` on."""
-    place = base + row[:, None] * STRIDE + column[None, :]
-    return tl.load(place, mask=(row < rows)[:, None], other=0.0)
+def _places(rows, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr):
+    """Where the elements of this program's rows are, and which of them exist."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, PADDED)
+    inside = (row < rows)[:, None] & (column < WIDTH)[None, :]
+    return row[:, None] * WIDTH + column[None, :], column, inside
 
 
 @triton.jit
-def _put(base, row, rows, column, STRIDE: tl.constexpr, value):
-    place = base + row[:, None] * STRIDE + column[None, :]
-    tl.store(place, value.to(base.dtype.element_ty), mask=(row < rows)[:, None])
-
-
-@triton.jit
-def _sum(a, b, REST: tl.constexpr):
-    """The sum of each row (rows, 1)."""
-    total = tl.sum(a, 1)
-    if REST:
-        total += tl.sum(b, 1)
-    return total[:, None]
-
-
-@triton.jit
-def _normed(a, b, EPS: tl.constexpr, WIDTH: tl.constexpr, REST: tl.constexpr):
+def _normed(x, inside, EPS: tl.constexpr, WIDTH: tl.constexpr):
     """Rows of zero mean and unit variance, and 1/std."""
-    mean = _sum(a, b, REST) / WIDTH
-    a -= mean
-    b -= mean
-    scale = tl.rsqrt(_sum(a * a, b * b, REST) / WIDTH + EPS)
-    return a * scale, b * scale, scale
-
-
-@triton.jit
-def _share(x, C0: tl.constexpr, C1: tl.constexpr, C2: tl.constexpr, FAR: tl.constexpr):
-    """Φ(x) and the slope of its sigmoid's argument; see `cprompt.vit.gelu`."""
-    square = tl.minimum(x * x, FAR)
-    share = tl.sigmoid(x * (C0 + square * (C1 + square * C2)))
-    return share, C0 + square * (3 * C1 + square * (5 * C2))
-
-
-_C0, _C1, _C2 = (tl.constexpr(c) for c in ODD)
-_FAR = tl.constexpr(FARTHEST)
-
-
-@triton.jit
-def _gelu(x):
-    share, _slope = _share(x, _C0, _C1, _C2, _FAR)
-    return x * share
-
-
-@triton.jit
-def _gelu_slope(x):
-    share, slope = _share(x, _C0, _C1, _C2, _FAR)
-    return share + x * share * (1 - share) * slope
+    centred = tl.where(inside, x - tl.sum(x, 1)[:, None] / WIDTH, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 1)[:, None] / WIDTH + EPS)
+    return centred * scale, scale
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _norm_linear(
+def _add_norm(
     x,
     added,
-    norm_weight,
-    norm_bias,
     weight,
     bias,
     total,
-    out,
-    hidden,
+    normed,
     rows,
     EPS: tl.constexpr,
-    OUT: tl.constexpr,
-    COLUMNS: tl.constexpr,
     ADD: tl.constexpr,
-    GELU: tl.constexpr,
-    KEEP: tl.constexpr,
     WIDTH: tl.constexpr,
-    FIRST: tl.constexpr,
-    REST: tl.constexpr,
-    CHUNK: tl.constexpr,
+    PADDED: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """All of ROWS tokens, COLUMNS of what they become; the first of these programs keep x."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    of_a = tl.arange(0, FIRST)
-    of_b = FIRST + tl.arange(0, REST) if REST else of_a
-    a = _row(x, row, rows, of_a, WIDTH)
-    b = _row(x, row, rows, of_b, WIDTH) if REST else a
+    place, column, inside = _places(rows, WIDTH, PADDED, ROWS)
+    value = tl.load(x + place, mask=inside, other=0.0)
     if ADD:
-        a += _row(added, row, rows, of_a, WIDTH)
-        if REST:
-            b += _row(added, row, rows, of_b, WIDTH)
-        if tl.program_id(1) == 0:
-            _put(total, row, rows, of_a, WIDTH, a)
-            if REST:
-                _put(total, row, rows, of_b, WIDTH, b)
-    a, b, _scale = _normed(a, b, EPS, WIDTH, REST)
-    a = a * tl.load(norm_weight + of_a)[None, :] + tl.load(norm_bias + of_a)[None, :]
-    a = a.to(weight.dtype.element_ty)
-    if REST:
-        b = b * tl.load(norm_weight + of_b)[None, :] + tl.load(norm_bias + of_b)[None, :]
-        b = b.to(weight.dtype.element_ty)
-    begin = tl.program_id(1) * COLUMNS
-    for chunk in range(0, COLUMNS, CHUNK):
-        to = begin + chunk + tl.arange(0, CHUNK)
-        made = tl.dot(a, tl.load(weight + to[None, :] * WIDTH + of_a[:, None]))
-        if REST:
-            made = tl.dot(b, tl.load(weight + to[None, :] * WIDTH + of_b[:, None]), made)
-        made += tl.load(bias + to).to(tl.float32)[None, :]
-        if KEEP:
-            _put(hidden, row, rows, to, OUT, made)
-        if GELU:
-            made = _gelu(made)
-        _put(out, row, rows, to, OUT, made)
+        value += tl.load(added + place, mask=inside, other=0.0)
+        tl.store(total + place, value, mask=inside)
+    value, _scale = _normed(value, inside, EPS, WIDTH)
+    value *= tl.load(weight + column, mask=column < WIDTH, other=0.0)[None, :]
+    value += tl.load(bias + column, mask=column < WIDTH, other=0.0)[None, :]
+    tl.store(normed + place, value.to(normed.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _norm_linear_back(
+def _norm_back(
     x,
-    norm_weight,
     weight,
-    g_out,
-    g_x,
     g,
+    g_x,
+    wide,
     low,
     rows,
     EPS: tl.constexpr,
-    OUT: tl.constexpr,
     WIDTH: tl.constexpr,
-    FIRST: tl.constexpr,
-    REST: tl.constexpr,
-    CHUNK: tl.constexpr,
+    PADDED: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    of_a = tl.arange(0, FIRST)
-    of_b = FIRST + tl.arange(0, REST) if REST else of_a
-    g_a = tl.zeros((ROWS, FIRST), tl.float32)
-    g_b = tl.zeros((ROWS, REST if REST else FIRST), tl.float32)
-    for chunk in range(0, OUT, CHUNK):
-        of = chunk + tl.arange(0, CHUNK)
-        part = _row(g_out, row, rows, of, OUT)
-        g_a = tl.dot(part, tl.load(weight + of[:, None] * WIDTH + of_a[None, :]), g_a)
-        if REST:
-            g_b = tl.dot(part, tl.load(weight + of[:, None] * WIDTH + of_b[None, :]), g_b)
-    a = _row(x, row, rows, of_a, WIDTH)
-    b = _row(x, row, rows, of_b, WIDTH) if REST else a
-    a, b, scale = _normed(a, b, EPS, WIDTH, REST)
-    g_a *= tl.load(norm_weight + of_a)[None, :]
-    g_b *= tl.load(norm_weight + of_b)[None, :]
-    mean = _sum(g_a, g_b, REST) / WIDTH
-    along = _sum(g_a * a, g_b * b, REST) / WIDTH
-    g_a = scale * (g_a - mean - a * along) + _row(g_x, row, rows, of_a, WIDTH)
-    _put(g, row, rows, of_a, WIDTH, g_a)
-    _put(low, row, rows, of_a, WIDTH, g_a)
-    if REST:
-        g_b = scale * (g_b - mean - b * along) + _row(g_x, row, rows, of_b, WIDTH)
-        _put(g, row, rows, of_b, WIDTH, g_b)
-        _put(low, row, rows, of_b, WIDTH, g_b)
+    place, column, inside = _places(rows, WIDTH, PADDED, ROWS)
+    value, scale = _normed(tl.load(x + place, mask=inside, other=0.0), inside, EPS, WIDTH)
+    back = tl.load(g + place, mask=inside, other=0.0).to(tl.float32)
+    back *= tl.load(weight + column, mask=column < WIDTH, other=0.0)[None, :]
+    along = tl.sum(back * value, 1)[:, None] / WIDTH
+    back = scale * (back - tl.sum(back, 1)[:, None] / WIDTH - value * along)
+    back += tl.load(g_x + place, mask=inside, other=0.0)
+    tl.store(wide + place, back, mask=inside)
+    tl.store(low + place, back.to(low.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows"])
-def _hidden_back(
-    hidden,
-    weight,
-    g_out,
-    g,
-    rows,
-    HIDDEN: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    FIRST: tl.constexpr,
-    REST: tl.constexpr,
-    CHUNK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    of_a = tl.arange(0, FIRST)
-    of_b = FIRST + tl.arange(0, REST) if REST else of_a
-    a = _row(g_out, row, rows, of_a, WIDTH)
-    b = _row(g_out, row, rows, of_b, WIDTH) if REST else a
-    begin = tl.program_id(1) * COLUMNS
-    for chunk in range(0, COLUMNS, CHUNK):
-        unit = begin + chunk + tl.arange(0, CHUNK)
-        made = tl.dot(a, tl.load(weight + of_a[:, None] * HIDDEN + unit[None, :]))
-        if REST:
-            made = tl.dot(b, tl.load(weight + of_b[:, None] * HIDDEN + unit[None, :]), made)
-        entered = _row(hidden, row, rows, unit, HIDDEN).to(tl.float32)
-        _put(g, row, rows, unit, HIDDEN, made * _gelu_slope(entered))
+# --- GELU ---------------------------------------------------------------------------------------
+
+_C0, _C1, _C2 = (tl.constexpr(c) for c in ODD)
+_FARTHEST = tl.constexpr(FARTHEST)
+
+
+@triton.jit
+def _share(x):
+    """Φ(x) and the slope of its sigmoid's argument; see `cprompt.vit.gelu`."""
+    square = tl.minimum(x * x, _FARTHEST)
+    share = tl.sigmoid(x * (_C0 + square * (_C1 + square * _C2)))
+    return share, _C0 + square * (3 * _C1 + square * (5 * _C2))
+
+
+@triton.jit(do_not_specialize=["count"])
+def _gelu(hidden, out, count, ELEMENTS: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
+    x = tl.load(hidden + place, mask=place < count, other=0.0).to(tl.float32)
+    share, _slope = _share(x)
+    tl.store(out + place, (x * share).to(out.dtype.element_ty), mask=place < count)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _gelu_back(hidden, g, out, count, ELEMENTS: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
+    x = tl.load(hidden + place, mask=place < count, other=0.0).to(tl.float32)
+    share, slope = _share(x)
+    back = tl.load(g + place, mask=place < count, other=0.0).to(tl.float32)
+    back *= share + x * share * (1 - share) * slope
+    tl.store(out + place, back.to(out.dtype.element_ty), mask=place < count)
 
 
 # --- attention ----------------------------------------------------------------------------------
@@ -416,7 +246,7 @@ def _attend(
     HEAD: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    image, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    image, head = tl.program_id(1).to(tl.int64) // HEADS, tl.program_id(1) % HEADS
     column = tl.arange(0, HEAD)
     asked = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     of_image = qkv + image * tokens * 3 * WIDTH + head * HEAD
@@ -466,7 +296,7 @@ def _attend_back(
     ROWS: tl.constexpr,
 ):
     """The first programs have the gradients of queries, the others those of keys and values."""
-    image, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    image, head = tl.program_id(1).to(tl.int64) // HEADS, tl.program_id(1) % HEADS
     of_image = image * tokens * 3 * WIDTH + head * HEAD
     asked = image * asking * WIDTH + head * HEAD
     sums += tl.program_id(1) * asking
@@ -499,6 +329,13 @@ def _attend_back(
             HEAD,
             ROWS,
         )
+
+
+@triton.jit
+def _row(base, row, rows, column, STRIDE: tl.constexpr):
+    """Columns of the rows of a matrix whose rows are STRIDE apart; zeros from `rows` on."""
+    place = base + row[:, None] * STRIDE + column[None, :]
+    return tl.load(place, mask=(row < rows)[:, None], other=0.0)
 
 
 @triton.jit
