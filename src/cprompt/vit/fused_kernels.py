@@ -129,11 +129,14 @@ def _heads(width: int, heads: int) -> dict[str, int]:
 
 @triton.jit
 def _places(rows, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr):
-    """Where the elements of this program's rows are, and which of them exist."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, PADDED)
-    inside = (row < rows)[:, None] & (column < WIDTH)[None, :]
-    return row[:, None] * WIDTH + column[None, :], column, inside
+    """Where this program's rows begin, where their elements are from there, and which exist.
+
+    Only the first needs 64 bits, which a GPU computes slowly.
+    """
+    row, column = tl.arange(0, ROWS), tl.arange(0, PADDED)
+    first = tl.program_id(0) * ROWS
+    inside = (first + row < rows)[:, None] & (column < WIDTH)[None, :]
+    return first.to(tl.int64) * WIDTH, row[:, None] * WIDTH + column[None, :], column, inside
 
 
 @triton.jit
@@ -159,15 +162,15 @@ def _add_norm(
     PADDED: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    place, column, inside = _places(rows, WIDTH, PADDED, ROWS)
-    value = tl.load(x + place, mask=inside, other=0.0)
+    first, place, column, inside = _places(rows, WIDTH, PADDED, ROWS)
+    value = tl.load(x + first + place, mask=inside, other=0.0)
     if ADD:
-        value += tl.load(added + place, mask=inside, other=0.0)
-        tl.store(total + place, value, mask=inside)
+        value += tl.load(added + first + place, mask=inside, other=0.0)
+        tl.store(total + first + place, value, mask=inside)
     value, _scale = _normed(value, inside, EPS, WIDTH)
     value *= tl.load(weight + column, mask=column < WIDTH, other=0.0)[None, :]
     value += tl.load(bias + column, mask=column < WIDTH, other=0.0)[None, :]
-    tl.store(normed + place, value.to(normed.dtype.element_ty), mask=inside)
+    tl.store(normed + first + place, value.to(normed.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -184,15 +187,15 @@ def _norm_back(
     PADDED: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    place, column, inside = _places(rows, WIDTH, PADDED, ROWS)
-    value, scale = _normed(tl.load(x + place, mask=inside, other=0.0), inside, EPS, WIDTH)
-    back = tl.load(g + place, mask=inside, other=0.0).to(tl.float32)
+    first, place, column, inside = _places(rows, WIDTH, PADDED, ROWS)
+    value, scale = _normed(tl.load(x + first + place, mask=inside, other=0.0), inside, EPS, WIDTH)
+    back = tl.load(g + first + place, mask=inside, other=0.0).to(tl.float32)
     back *= tl.load(weight + column, mask=column < WIDTH, other=0.0)[None, :]
     along = tl.sum(back * value, 1)[:, None] / WIDTH
     back = scale * (back - tl.sum(back, 1)[:, None] / WIDTH - value * along)
-    back += tl.load(g_x + place, mask=inside, other=0.0)
-    tl.store(wide + place, back, mask=inside)
-    tl.store(low + place, back.to(low.dtype.element_ty), mask=inside)
+    back += tl.load(g_x + first + place, mask=inside, other=0.0)
+    tl.store(wide + first + place, back, mask=inside)
+    tl.store(low + first + place, back.to(low.dtype.element_ty), mask=inside)
 
 
 # --- GELU ---------------------------------------------------------------------------------------
@@ -209,22 +212,27 @@ def _share(x):
     return share, _C0 + square * (3 * _C1 + square * (5 * _C2))
 
 
-@triton.jit(do_not_specialize=["count"])
+# `count` stays specialised: eight elements are loaded at once only if it is known to be a multiple.
+
+
+@triton.jit
 def _gelu(hidden, out, count, ELEMENTS: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
-    x = tl.load(hidden + place, mask=place < count, other=0.0).to(tl.float32)
+    first, place = tl.program_id(0).to(tl.int64) * ELEMENTS, tl.arange(0, ELEMENTS)
+    inside = place < count - first
+    x = tl.load(hidden + first + place, mask=inside, other=0.0).to(tl.float32)
     share, _slope = _share(x)
-    tl.store(out + place, (x * share).to(out.dtype.element_ty), mask=place < count)
+    tl.store(out + first + place, (x * share).to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit
 def _gelu_back(hidden, g, out, count, ELEMENTS: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
-    x = tl.load(hidden + place, mask=place < count, other=0.0).to(tl.float32)
+    first, place = tl.program_id(0).to(tl.int64) * ELEMENTS, tl.arange(0, ELEMENTS)
+    inside = place < count - first
+    x = tl.load(hidden + first + place, mask=inside, other=0.0).to(tl.float32)
     share, slope = _share(x)
-    back = tl.load(g + place, mask=place < count, other=0.0).to(tl.float32)
+    back = tl.load(g + first + place, mask=inside, other=0.0).to(tl.float32)
     back *= share + x * share * (1 - share) * slope
-    tl.store(out + place, back.to(out.dtype.element_ty), mask=place < count)
+    tl.store(out + first + place, back.to(out.dtype.element_ty), mask=inside)
 
 
 # --- attention ----------------------------------------------------------------------------------
