@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -18,6 +16,7 @@ from cprompt.errors import CheckpointError, ConfigError, DataError
 from cprompt.methods.base import Method, create_method
 from cprompt.ranks import choose_gpu, join
 from cprompt.research import metrics
+from cprompt.research.beside import DecodedBeside
 from cprompt.research.checkpoint import CHECKPOINT, RunCheckpoint, check_backbone, load_run
 from cprompt.research.config import RunConfig, deciding_settings, flatten
 from cprompt.research.evaluation import Evaluator, usable_modes
@@ -27,7 +26,7 @@ from cprompt.research.training_health import training_warnings
 from cprompt.seeds import mix
 from cprompt.training.acceleration import resolve_acceleration
 from cprompt.training.learner import Learner
-from cprompt.training.observers import Observer
+from cprompt.training.observers import Observer, Observers
 from cprompt.vit.backbone import Backbone
 from cprompt.vit.loading import load_backbone
 
@@ -142,9 +141,45 @@ class Experiment:
         clock.start()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        train, test = self._prepare()
+        with DecodedBeside(self._open, self.observer.decoded) as beside:
+            self.learner.observer = Observers(self.observer, beside)
+            self._run(beside)
+        return self.record
+
+    def _run(self, beside: DecodedBeside) -> None:
+        """All tasks that are left; test images are decoded while the first of them is learnt."""
+        clock, dataset = self.checkpoint.clock, self.dataset
+        for images in (dataset.train, dataset.test):
+            # What ranks tell each other must keep its order.
+            beside.begin(images, now=not self.ranks.alone)
+        self.learner.prepare()
+        train, evaluator = beside.wait_for(dataset.train), None
+        clock.charge("preparation")
+        for task in range(self.learner.position.task, self.n_tasks):
+            indices = self.stream.indices(dataset.train.labels, task)
+            batches = self._batches(
+                train.subset(indices),
+                dataset.train.subset(indices),
+                self.config.training.batch_size,
+                seed=mix(self.config.seeds.data, task),
+            )
+            self._learn(task, batches)
+            clock.charge("training")
+            clock.add("waiting", batches.waited)
+            if evaluator is None:
+                evaluator = self._evaluator(beside.wait_for(dataset.test))
+                clock.charge("preparation")
+            self._evaluate(task, evaluator)
+            clock.charge("evaluation")
+            if self.ranks.first:
+                self.checkpoint.save(self.learner.state())
+            self._save()
+            now = metrics.accuracy_matrix(self.record.matrix())[task, : task + 1]
+            self.observer.task_ends(task, self.record.summary(), now.tolist())
+
+    def _evaluator(self, test: DecodedImages) -> Evaluator:
         execution = self.config.execution
-        evaluator = Evaluator(
+        return Evaluator(
             self.learner.method,
             self._batches(test, self.dataset.test, execution.eval_batch_on(self.device)),
             self.stream,
@@ -155,26 +190,6 @@ class Experiment:
             folder=self.folder,
             ranks=self.ranks,
         )
-        clock.charge("preparation")
-        for task in range(self.learner.position.task, self.n_tasks):
-            indices = self.stream.indices(self.dataset.train.labels, task)
-            batches = self._batches(
-                train.subset(indices),
-                self.dataset.train.subset(indices),
-                self.config.training.batch_size,
-                seed=mix(self.config.seeds.data, task),
-            )
-            self._learn(task, batches)
-            clock.charge("training")
-            clock.add("waiting", batches.waited)
-            self._evaluate(task, evaluator)
-            clock.charge("evaluation")
-            if self.ranks.first:
-                self.checkpoint.save(self.learner.state())
-            self._save()
-            now = metrics.accuracy_matrix(self.record.matrix())[task, : task + 1]
-            self.observer.task_ends(task, self.record.summary(), now.tolist())
-        return self.record
 
     def _learn(self, task: int, batches: BatchLoader) -> None:
         """Learn a task, and say at once what looks wrong in its training."""
@@ -213,31 +228,6 @@ class Experiment:
             "learnt": sum(t.numel() for t in method.state_dict().values()),
             "backbone": sum(p.numel() for p in method.backbone.parameters()),
         }
-
-    def _prepare(self) -> tuple[DecodedImages, DecodedImages]:
-        """Training and test images; they are decoded while the backbone is compiled."""
-        sets = (self.dataset.train, self.dataset.test)
-        if not self.ranks.alone:  # what ranks tell each other must keep its order
-            train, test = (self._open(images, self.observer.decoded) for images in sets)
-            self.learner.prepare()
-            return train, test
-        stopped = threading.Event()
-
-        def decoded(done: int, total: int) -> None:
-            if stopped.is_set():
-                raise InterruptedError
-            self.observer.decoded(done, total)
-
-        with ThreadPoolExecutor(1) as beside:
-            opened = [beside.submit(self._open, images, decoded) for images in sets]
-            try:
-                self.learner.prepare()
-                train, test = (images.result() for images in opened)
-            except BaseException:
-                stopped.set()
-                beside.shutdown(cancel_futures=True)
-                raise
-        return train, test
 
     def _open(self, images: ImageSet, progress: Progress) -> DecodedImages:
         return self.ranks.after_first(lambda: open_images(images, self.config.cache, progress))
