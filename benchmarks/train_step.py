@@ -267,7 +267,7 @@ def that_work(takes: dict[str, Call]) -> dict[str, Call]:
 # --- where the time goes ------------------------------------------------------------------------
 
 PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "::mm", "addmm")
-ATTENTION = ("flash", "fmha", "sdpa", "attention")
+ATTENTION = ("flash", "fmha", "sdpa", "attention", "_attend")
 
 
 def profiled(take: Call, device: torch.device, steps: int) -> str:

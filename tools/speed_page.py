@@ -193,9 +193,10 @@ def cars(records: Sequence[Result]) -> str:
         tasks, epochs = len(record["stream"]["sizes"]), record["config"]["training"]["epochs"]
         seconds, test = record["seconds"], record["pictures"]["test"]
         passes = sum(record["test_passes"].values()) / test
+        without = "" if record["config"]["method"]["aux_head"] else ", no auxiliary head"
         rows.append(
             [
-                f"{tasks} tasks, {epochs} epochs",
+                f"{tasks} tasks, {epochs} epochs{without}",
                 f"{record['summary']['last_accuracy']:.2f}",
                 f"{record['summary']['average_accuracy']:.2f}",
                 *(f"{seconds[part]:.0f}" for part in PARTS),
@@ -277,6 +278,8 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step": train_step,
     "train_step_tiny": train_step,
     "train_step_tiny_variants": train_step,
+    "train_step_kernels": train_step,
+    "train_step_tiny_kernels": train_step,
     "fp8": fp8,
     "closed_form": closed_form,
     "one_rank": one_rank,

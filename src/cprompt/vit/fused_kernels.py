@@ -27,7 +27,7 @@ NORM_ELEMENTS = 2048  # of the residual stream, per program
 GELU_ELEMENTS = 1024
 TOKENS = 64  # of one head of one image, per program of attention
 ATTEND = {"num_warps": 4, "num_stages": 3}
-ATTEND_BACK = {"num_warps": 4, "num_stages": 1}
+ATTEND_BACK = {"num_warps": 4, "num_stages": 1, "maxnreg": 168}
 
 
 def add_norm(
