@@ -124,7 +124,7 @@ class ExecutionConfig:
     device: str = setting("auto", "auto, cpu, cuda or mps")
     accelerate: Acceleration = setting(
         "auto",
-        "on CUDA: graphs, compile (fused kernels too) or none; auto: compile for long runs",
+        "on CUDA: graphs, compile (fewer, larger kernels too), none; auto: compile where it pays",
     )
     workers: int | None = setting(
         None, "threads that prepare images; empty: one per core with an accelerator, else none"
