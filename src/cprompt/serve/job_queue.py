@@ -288,4 +288,6 @@ class Slot:
 def _yield_to_predictions() -> None:
     """Give predictions priority over jobs where both want a processor."""
     with suppress(AttributeError, OSError):  # threads have a niceness of their own on Linux only
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        thread = threading.get_native_id()
+        usual = os.getpriority(os.PRIO_PROCESS, thread)  # the service itself may run under `nice`
+        os.setpriority(os.PRIO_PROCESS, thread, usual + _NICENESS)
