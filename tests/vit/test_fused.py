@@ -112,6 +112,7 @@ def test_blocks_that_compute_something_else_are_left_to_others() -> None:
     assert can_fuse(block(192, 3, 0))
     assert can_fuse(Block(192, 3, qkv_bias=False))
     assert not can_fuse(block(192, 2, 0))  # heads of 96
+    assert not can_fuse(block(256, 2, 0))  # heads of 128
     assert not can_fuse(block(192, 3, 0, init_values=0.1))
     assert not can_fuse(block(192, 3, 0, qk_norm=True))
     assert not can_fuse(block(192, 3, 0, act_layer=nn.ReLU))
