@@ -169,7 +169,7 @@ def draw_cost(benchmark: str) -> None:
     }
     costs = {
         "stored, MB": {label: megabytes(runs[-1]) for label, runs in found.items()},
-        "training on the GPU, seconds": {
+        "training, seconds (most runs shared the GPU)": {
             label: training_seconds(runs) for label, runs in found.items() if on_gpu(runs)
         },
     }
