@@ -3,6 +3,7 @@ cost, and where a method's first task is not like CPrompt's."""
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from result_runs import (
     ROOT,
     SETTINGS,
     TITLES,
+    TRAINING_PASSES,
     TRIES,
     WEIGHTS,
     numbered_otherwise,
@@ -109,6 +111,12 @@ def training_seconds(runs: Sequence[Record]) -> float:
     return statistics.fmean(run.seconds.get("training", 0.0) for run in runs)
 
 
+def million_passes(benchmark: str, label: str) -> float:
+    """Of training images through the backbone, over the whole stream."""
+    counted = json.loads((ROOT / TRAINING_PASSES).read_text("utf-8"))
+    return float(counted[benchmark][label]["passes"]) / 1e6
+
+
 def on_gpu(runs: Sequence[Record]) -> bool:
     """Whether all were made on a GPU."""
     return all("gpu" in run.environment for run in runs)
@@ -119,14 +127,14 @@ def cost() -> str:
     parts = []
     for benchmark, title in TITLES.items():
         lines = [
-            "| | Task 1 | Last-acc | Avg-acc | FF | stored, MB | training, s "
+            "| | Task 1 | Last-acc | Avg-acc | FF | stored, MB | training, M passes | training, s "
             "| passes per prediction | runs |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         ]
         found = rows_run(benchmark)
         for label, runs in found.items():
             if not runs:
-                lines.append(f"| {label} | {' | '.join([DASH] * 7)} | 0 |")
+                lines.append(f"| {label} | {' | '.join([DASH] * 8)} | 0 |")
                 continue
             known = numbers.summary_cells(runs)
             if runs[0].stream.n_tasks == 1:  # its first task is all classes
@@ -136,6 +144,7 @@ def cost() -> str:
             method = runs[0].config["method"]
             cells += [
                 f"{megabytes(runs[-1]):.1f}",
+                f"{million_passes(benchmark, label):.2f}",
                 f"{training_seconds(runs):.0f}{'' if on_gpu(runs) else ', CPU'}",
                 str(passes_per_prediction(method["name"], method)),
                 str(len(runs)),
@@ -144,7 +153,7 @@ def cost() -> str:
         picture = ""
         if any(found.values()):
             picture = (
-                f"![Accuracy against stored megabytes and training time, {title}]"
+                f"![Accuracy against stored megabytes and passes in training, {title}]"
                 f"(assets/cost_{benchmark}.png)\n\n"
             )
         untuned = load_table("protocol").notes_on.get(benchmark)
@@ -153,8 +162,11 @@ def cost() -> str:
     return "\n".join(parts) + (
         "\nTask 1: accuracy on the first task right after it. "
         "Stored: what is kept beside the frozen backbone after the last task, in float32. "
-        "Training: wall-clock seconds of the whole stream. One to eight runs shared the device, so "
-        "twice the seconds need not mean twice the work. “CPU”: on two processor cores instead. "
+        "Passes in training: of images through the backbone over the whole stream; a way back "
+        "counts as another, a gradient of the backbone's weights as a third "
+        "(`tools/training_passes.py`). "
+        "Seconds: wall-clock; one to eight runs shared the device, so compare passes instead. "
+        "“CPU”: on two processor cores. "
         "[The protocol](protocol.md) has the settings.\n"
     )
 
@@ -169,8 +181,8 @@ def draw_cost(benchmark: str) -> None:
     }
     costs = {
         "stored, MB": {label: megabytes(runs[-1]) for label, runs in found.items()},
-        "training, seconds (most runs shared the GPU)": {
-            label: training_seconds(runs) for label, runs in found.items() if on_gpu(runs)
+        "passes of images in training, millions": {
+            label: million_passes(benchmark, label) for label in found
         },
     }
     image = figures.to_files(figures.accuracy_against_cost(costs, accuracy))["png"]
@@ -364,7 +376,7 @@ def readme_table() -> str:
             cells += [DASH, DASH]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     pictures = [
-        f"![Accuracy against stored megabytes and training time, {TITLES[b]}]"
+        f"![Accuracy against stored megabytes and passes in training, {TITLES[b]}]"
         f"(docs/assets/cost_{b}.png)\n\n"
         for b in shown
     ]

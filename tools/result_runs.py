@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNS = "results/vit_ti"
 TRIES = "results/tune"
 """Where the runs of `cprompt tune` are."""
+TRAINING_PASSES = "results/training_passes.json"
+"""What tools/training_passes.py counted."""
 BACKBONE = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 WEIGHTS = f"{BACKBONE}.safetensors"
 SETTINGS = {
