@@ -113,8 +113,8 @@ def main() -> None:
             once, each = per_image(row, benchmark)
             epochs = row_config(row, benchmark, 1993, overrides=SETTINGS).training.epochs
             counted.setdefault(benchmark, {})[row.label] = {
-                "once": round(once, 2),
-                "every_epoch": round(each, 2),
+                "once": round(once, 4),
+                "every_epoch": round(each, 4),
                 "epochs": epochs,
                 "passes": round((once + each * epochs) * images),
             }

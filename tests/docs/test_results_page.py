@@ -205,16 +205,18 @@ def test_accuracy_and_cost_are_those_of_the_rows_records(
     monkeypatch.setattr(
         blocks, "run_of", lambda row, benchmark, seed: known.get((benchmark, row.label, seed))
     )
+    passes = {"cars10": {"CPrompt": {"passes": 1_234_567}}}
+    (tmp_path / "results").mkdir()
+    (tmp_path / blocks.TRAINING_PASSES).write_text(json.dumps(passes))
+    monkeypatch.setattr(blocks, "ROOT", tmp_path)
     text = blocks.cost()
     mean, std = (9 + 10) / 36 * 100, np.std([900 / 18, 1000 / 18], ddof=1)
     [line] = [x for x in text.splitlines() if x.startswith("| CPrompt | ") and "| 2 |" in x]
     assert line.startswith(f"| CPrompt | 80.00±0.00 | {mean:.2f}±{std:.2f} | ")  # 8 of 10 at first
-    assert line.endswith(
-        "| 10.0 | 200, CPU | 2 | 2 |"
-    )  # 4 bytes each; a query pass and a prompted one
+    # 4 bytes each; a query pass and a prompted one
+    assert line.endswith("| 10.0 | 1.23 | 200, CPU | 2 | 2 |")
     assert "(assets/cost_cars10.png)" in text
     assert "(assets/cost_cifar100.png)" not in text
-    monkeypatch.setattr(blocks, "ROOT", tmp_path)
     for benchmark in ("cars10", "cifar100"):
         blocks.draw_cost(benchmark)
     drawn = [path.name for path in (tmp_path / "docs" / "assets").iterdir()]

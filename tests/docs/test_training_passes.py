@@ -42,5 +42,4 @@ def test_what_was_counted_is_of_the_settings_that_are_chosen_now(tool: ModuleTyp
             config = row_config(row, benchmark, 1993, overrides=tool.SETTINGS)
             assert found["epochs"] == config.training.epochs, "run tools/training_passes.py"
             per_image = found["once"] + found["every_epoch"] * found["epochs"]
-            # Both are rounded in the file.
-            assert found["passes"] == pytest.approx(per_image * images, rel=0.01, abs=0.01 * images)
+            assert found["passes"] == pytest.approx(per_image * images, rel=1e-3)

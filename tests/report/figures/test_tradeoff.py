@@ -11,7 +11,7 @@ def test_every_method_is_where_its_cost_and_accuracy_are() -> None:
     )
     seconds, megabytes = figure.axes
     points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in seconds.lines]  # type: ignore[index]
-    assert points == [(10.0, 40.0), (0.01, 60.0)]
+    assert points == [(10.0, 40.0), (0.001, 60.0)]
     assert [line.get_label() for line in seconds.lines] == ["A", "B"]
     assert [line.get_xdata()[0] for line in megabytes.lines] == [3.0]  # type: ignore[index]
     assert seconds.get_xscale() == megabytes.get_xscale() == "log"

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from cprompt.report.figures.layout import WIDTH, add_legend, dress
 from cprompt.report.figures.style import INK, style_at
 
-LEAST = 0.01
+LEAST = 0.001
 """Costs below this are drawn at it: a logarithmic axis has no zero."""
 
 
