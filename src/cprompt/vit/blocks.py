@@ -51,16 +51,18 @@ def run_block(
         q, k, v = _query_few(attn, y, asking)
     q, k = attn.q_norm(q), attn.k_norm(k)
     if prefix is not None:
-        key, value = (
-            per_image(p, B).to(k.dtype).reshape(B, -1, attn.num_heads, attn.head_dim)
-            for p in prefix
-        )
-        k = torch.cat([key.transpose(1, 2), k], dim=2)
-        v = torch.cat([value.transpose(1, 2), v], dim=2)
+        k, v = join_prefix(prefix[0], k), join_prefix(prefix[1], v)
     y = attend(q, k, v)
     y = attn.proj(attn.norm(y.transpose(1, 2).reshape(B, x.shape[1], -1)))
     x = x + block.ls1(y)
     return x, block.ls2(block.mlp(block.norm2(x)))
+
+
+def join_prefix(prefix: Tensor, heads: Tensor) -> Tensor:
+    """A key or value prefix (L, D) or (B, L, D) before the tokens of `heads` (B, heads, N, d)."""
+    B, count, _, width = heads.shape
+    own = per_image(prefix, B).to(heads.dtype).reshape(B, -1, count, width)
+    return torch.cat([own.transpose(1, 2), heads], dim=2)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cprompt.vit.blocks import attend, per_image
+from cprompt.vit.blocks import attend, join_prefix
 from cprompt.vit.light_timm import Block
 from cprompt.vit.packed_block import can_pack
 
@@ -61,11 +61,7 @@ def _attend_to_prefix(
     attn = block.attn
     B, N, _ = qkv.shape
     q, k, v = qkv.view(B, N, 3, attn.num_heads, attn.head_dim).permute(2, 0, 3, 1, 4)
-    key, value = (
-        per_image(p, B).to(k.dtype).reshape(B, -1, attn.num_heads, attn.head_dim).transpose(1, 2)
-        for p in prefix
-    )
-    seen = attend(q[:, :, :asking], torch.cat([key, k], dim=2), torch.cat([value, v], dim=2))
+    seen = attend(q[:, :, :asking], join_prefix(prefix[0], k), join_prefix(prefix[1], v))
     return seen.transpose(1, 2).reshape(B, asking, -1)
 
 
