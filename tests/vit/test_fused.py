@@ -41,10 +41,11 @@ CASES = {
 
 
 def block(width: int, heads: int, seed: int, **options: Any) -> Block:
-    torch.manual_seed(seed)
-    made = Block(width, heads, qkv_bias=True, **options).eval().requires_grad_(False)
-    for parameter in made.parameters():
-        parameter.add_(0.1 * torch.randn_like(parameter))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = Block(width, heads, qkv_bias=True, **options).eval().requires_grad_(False)
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
     return made
 
 
