@@ -56,11 +56,11 @@ def compile_backbones(
         vit.decompile()
         if device.type != "cuda" or acceleration not in ("auto", "compile"):
             continue
-        frozen = isinstance(vit, FrozenViT) and precision == "bf16" and fits(vit)
-        packed = method.reads_passes and reads_packed(vit)
-        if frozen and _works(vit, "fuse", device, precision):
+        fusible = isinstance(vit, FrozenViT) and precision == "bf16" and fits(vit)
+        if fusible and _works(vit, "fuse", device, precision):
             continue
         if acceleration == "compile":
+            packed = method.reads_passes and reads_packed(vit)
             _works(vit, "compile", device, precision, packed)
 
 

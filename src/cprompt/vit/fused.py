@@ -76,7 +76,8 @@ class _Into(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, block: Block, x: Tensor, pending: Tensor | None) -> tuple[Tensor, Tensor]:
-        qkv, total = block.attn.qkv, x
+        qkv = block.attn.qkv
+        total: Tensor
         total, y = _kernels().add_norm(x, pending, block.norm1, qkv.weight.dtype)
         ctx.block, ctx.pending = block, pending is not None
         ctx.save_for_backward(total)
@@ -108,7 +109,8 @@ class _After(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, block: Block, x: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        proj, fc1, fc2, total = block.attn.proj, block.mlp.fc1, block.mlp.fc2, x
+        proj, fc1, fc2 = block.attn.proj, block.mlp.fc1, block.mlp.fc2
+        total: Tensor
         projected = F.linear(seen, proj.weight, proj.bias)
         total, y = _kernels().add_norm(x, projected, block.norm2, fc1.weight.dtype)
         hidden = F.linear(y, fc1.weight, fc1.bias)

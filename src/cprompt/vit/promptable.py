@@ -26,7 +26,7 @@ from cprompt.vit.rounded import RoundedWeights
 
 Tap = Literal["pre_norm", "post_norm"]
 Precision = Literal["fp32", "bf16"]
-BlockRunner = Callable[..., tuple[Tensor, Tensor | None]]
+BlockRunner = Callable[..., tuple[Tensor, Tensor]]
 
 _REUSED = 20 * 2**20
 """Bytes of a result whose memory a CPU's allocator uses again. Beyond 32 MiB glibc gives each back
@@ -304,7 +304,7 @@ class FrozenViT(PromptableViT, Backbone):
         return super()._blocks(precision) if precision == "fp32" else self._low().blocks
 
     def fuse(self) -> None:
-        """Run the blocks of bf16 passes as a few large kernels; `fused.can_fuse` says if they can.
+        """Run bf16 passes with kernels of our own between the products; see `fused.fits`.
 
         Takes the place of `compile`, which gains less and takes longer. Undone by `decompile`.
         """
