@@ -60,6 +60,12 @@ MAX_PARALLEL = typer.Option(
     None, min=1, help="With --on: runs at a time.", show_default="as many as there is room for"
 )
 
+TOGETHER = typer.Option(
+    1,
+    min=1,
+    help="Runs at a time in this process, which take turns: small backbones leave room on a GPU.",
+)
+
 
 def _import_plugins(modules: list[str]) -> list[str]:
     for module in modules:

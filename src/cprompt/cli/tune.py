@@ -41,6 +41,7 @@ def tune(
     gpus_per_run: float = arguments.GPUS,
     cpus_per_run: int = arguments.CPUS_PER_RUN,
     max_parallel: int | None = arguments.MAX_PARALLEL,
+    together: int = arguments.TOGETHER,
     format: Format = typer.Option(Format.terminal, help="How to print the tables."),
     settings: list[str] = arguments.SETTINGS,
     plugins: list[str] = arguments.PLUGINS,
@@ -91,6 +92,7 @@ def tune(
                 gpus_per_run=gpus_per_run,
                 cpus_per_run=cpus_per_run,
                 max_parallel=max_parallel,
+                together=together,
                 plugins=plugins,
                 may_diverge=True,
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from cprompt.cluster.connection import connected
 from cprompt.cluster.tasks import Work, collect, named_worker
@@ -17,23 +17,11 @@ from cprompt.errors import ClusterError
 from cprompt.research.config import RunConfig
 from cprompt.research.experiment import run
 from cprompt.research.record import FILE, Record, load_record
+from cprompt.research.standing import Standing, TellsStanding
 from cprompt.research.tracking import Tracking, make_trackers
 from cprompt.training.observers import Observer, Observers
 from cprompt.vit.backbone import Backbone
 from cprompt.vit.loading import load_backbone
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How far a run is."""
-
-    state: str = "waiting"
-    """waiting, running, finished or failed."""
-    task: int = 0
-    tasks: int = 0
-    where: str = ""
-    """The address of its worker."""
-
 
 Watch = Callable[[Mapping[Path, Standing]], None]
 """Called about once a second with the standing of all runs."""
@@ -83,11 +71,11 @@ def run_on_ray(
             return start
 
         def keep(folder: Path, result: dict[str, Any] | ClusterError) -> None:
-            state = "finished"
             if isinstance(result, ClusterError):
-                failed[folder], state = result, "failed"
+                failed[folder] = result
             elif not is_finished(folder):
                 Record.from_dict(result).save(folder)
+            state: Literal["failed", "finished"] = "failed" if folder in failed else "finished"
             told = standings[folder]
             standings[folder] = Standing(state, told.tasks, told.tasks, told.where)
             watch(standings)
@@ -120,25 +108,14 @@ class _Board:
         return self._standings
 
 
-class _ToBoard(Observer):
+def _telling(board: Any, folder: str) -> Observer:
     """Tells the board of each task."""
+    import ray
 
-    def __init__(self, board: Any, folder: str) -> None:
-        import ray
-
-        self._board, self._folder, self._tasks = board, folder, 0
-        self._here = str(ray.util.get_node_ip_address())
-
-    def stream_begins(self, n_tasks: int) -> None:
-        self._tasks = n_tasks
-        self._tell(0)
-
-    def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
-        self._tell(task)
-
-    def _tell(self, task: int) -> None:
-        standing = Standing("running", task, self._tasks, self._here)
-        self._board.write.remote(self._folder, standing)
+    return TellsStanding(
+        lambda standing: board.write.remote(folder, standing),
+        str(ray.util.get_node_ip_address()),
+    )
 
 
 def _run(
@@ -149,9 +126,9 @@ def _run(
         with named_worker():
             work.begin()
             if Path(folder).is_dir():
-                return _run_in(Path(folder), config, track, _ToBoard(board, folder))
+                return _run_in(Path(folder), config, track, _telling(board, folder))
             with TemporaryDirectory() as here:
-                return _run_in(Path(here), config, track, _ToBoard(board, folder))
+                return _run_in(Path(here), config, track, _telling(board, folder))
     except ClusterError as error:
         return error
 

@@ -16,6 +16,9 @@ from cprompt.training.observers import Observer
 
 Opener = Callable[[ImageSet, Progress], DecodedImages]
 
+_opening = threading.Lock()
+"""Of several runs in one process, the first decodes; the others find what it kept."""
+
 
 class DecodedBeside(Observer, AbstractContextManager["DecodedBeside"]):
     """Opens sets of images one after another, in a thread.
@@ -53,8 +56,12 @@ class DecodedBeside(Observer, AbstractContextManager["DecodedBeside"]):
             opened: Future[DecodedImages] = Future()
             opened.set_result(self._open(images, decoded))
         else:
-            opened = self._thread.submit(self._open, images, decoded)
+            opened = self._thread.submit(self._open_alone, images, decoded)
         self._opened[id(images)] = opened
+
+    def _open_alone(self, images: ImageSet, decoded: Progress) -> DecodedImages:
+        with _opening:
+            return self._open(images, decoded)
 
     def wait_for(self, images: ImageSet) -> DecodedImages:
         """The set, once it is open."""

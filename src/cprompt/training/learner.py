@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cprompt.data.pipeline.loader import BatchLoader
+from cprompt.data.pipeline.views import send
 from cprompt.errors import CheckpointError, ConfigError
 from cprompt.files import under_prefix, with_prefix
 from cprompt.methods.base import Method, rebuild
@@ -231,7 +232,7 @@ class Learner:
         share = None if self.ranks.alone else self.ranks.share(n_images)
         if share is not None:
             drawn = self.method.split_draws(drawn, n_images, share.part)
-        draws = {n: t.to(self.device, non_blocking=True) for n, t in drawn.items()}
+        draws = {name: send(tensor, self.device) for name, tensor in drawn.items()}
         losses = self.stepper.step(images, targets, draws, share)
         self.losses.add(self.stepper.names, losses)
         self.observer.stepped(position.epoch, self.stepper.names, losses)
