@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from result_runs import (
@@ -197,8 +198,11 @@ FIRST = "first_task_accuracy"
 
 
 def first_task() -> str:
-    """The first task of every row beside CPrompt's, and why where it differs."""
-    (benchmark, title), *_ = TITLES.items()
+    """The first task of every row beside CPrompt's on each benchmark, and why where it differs."""
+    return "\n".join(_first_task_on(benchmark) for benchmark in TITLES)
+
+
+def _first_task_on(benchmark: str) -> str:
     found = rows_run(benchmark)
     lines = [
         "| | Task 1 | CPrompt, same orders | difference |",
@@ -218,19 +222,19 @@ def first_task() -> str:
         mine, theirs = (statistics.fmean(side) for side in zip(*pairs, strict=True))
         lines.append(f"| {label} | {mine:.2f} | {theirs:.2f} | {mine - theirs:+.2f} |")
         if abs(mine - theirs) > NEAR:
-            why = REASONS.get(label)
+            why = REASONS[benchmark].get(label)
             reasons.append(f"- **{label}**: {why() if why else 'not looked into yet.'}")
     return (
-        f"{title}, in the class orders that both were run in:\n\n"
+        f"**{TITLES[benchmark]}**, in the class orders that both were run in:\n\n"
         + "\n".join(lines)
         + (f"\n\nFarther than {NEAR:g} points:\n\n" + "\n".join(reasons) if reasons else "")
         + "\n"
     )
 
 
-def tries_of(row: str) -> dict[str, Record]:
+def tries_of(row: str, benchmark: str = "cars10") -> dict[str, Record]:
     """The finished tries of a row of the grid, by their labels."""
-    grid, (benchmark, *_) = load_grid(), TITLES
+    grid = load_grid()
     found = outcomes(grid, grid.row(row), benchmark, finder(ROOT / TRIES), SETTINGS)
     return {o.one.label(): o.record for o in found if o.record is not None and o.record.finished}
 
@@ -263,8 +267,7 @@ def _slca() -> str:
     )
 
 
-def _one_layer() -> str:
-    benchmark, *_ = TITLES
+def _one_layer(benchmark: str) -> str:
     (deep,) = (
         run for run in rows_run(benchmark)["Strata"] if run.config["seeds"]["order"] == ORDER
     )
@@ -296,13 +299,16 @@ def _strata_prompt() -> str:
     )
 
 
-REASONS: dict[str, Callable[[], str]] = {
-    "CODA-Prompt": _coda,
-    "SLCA": _slca,
-    "Nearest mean": _one_layer,
-    "Streaming LDA": _one_layer,
-    "Strata": _strata,
-    "Strata, prompt of the first task": _strata_prompt,
+REASONS: dict[str, dict[str, Callable[[], str]]] = {
+    "cars10": {
+        "CODA-Prompt": _coda,
+        "SLCA": _slca,
+        "Nearest mean": partial(_one_layer, "cars10"),
+        "Streaming LDA": partial(_one_layer, "cars10"),
+        "Strata": _strata,
+        "Strata, prompt of the first task": _strata_prompt,
+    },
+    "cifar100": {"Nearest mean": partial(_one_layer, "cifar100")},
 }
 """Why the first task of a row is not like CPrompt's, each with an experiment behind it."""
 

@@ -146,6 +146,17 @@ def one_rank(result: Result) -> str:
     return table(["step", "ms", "spread"], rows) + f"\n{sizes}; {hardware_text(result)}.\n"
 
 
+def together(result: Result) -> str:
+    rows = [
+        [runs, f"{1e3 * each['seconds']['median']:.2f}", f"{each['times_alone']:.2f}"]
+        for runs, each in result["steps"].items()
+    ]
+    step = result["settings"]
+    sizes = f"{step['backbone']}, batch {step['batch']}, task {step['tasks']}"
+    head = ["runs that take turns", "ms per step", "× alone"]
+    return table(head, rows) + f"\n{sizes}; {hardware_text(result)}.\n"
+
+
 def epoch(result: Result) -> str:
     rows = []
     for name, each in result["pipelines"].items():
@@ -283,6 +294,7 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "fp8": fp8,
     "closed_form": closed_form,
     "one_rank": one_rank,
+    "together": together,
     "from_files": from_files,
     "from_files#memory": asking_memory,
     "predict": predict,

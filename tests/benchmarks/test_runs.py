@@ -32,6 +32,7 @@ from benchmarks import (
     predict,
     predict_process,
     scale,
+    together,
     train_step,
 )
 from benchmarks.images import draw_dataset, draw_jpegs
@@ -466,6 +467,30 @@ def test_one_rank_takes_its_turns_in_a_group_and_alone(
     speed = times["alone"]["median"] / times["one rank"]["median"]
     assert found["of_the_speed_alone"] == pytest.approx(speed)
     assert f"{100 * speed:.1f} % of the speed alone" in capsys.readouterr().out
+
+
+def test_steps_of_runs_that_take_turns_are_timed_per_step(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken: list[int] = []
+
+    def ours(step: Any, precision: str, accelerate: str) -> common.Call:
+        number = len(taken)
+        taken.append(0)
+        return lambda: taken.__setitem__(number, taken[number] + 1)
+
+    monkeypatch.setattr(train_step, "ours", ours)
+    monkeypatch.setattr(
+        common,
+        "interleave",
+        lambda calls, *_: {n: call() or common.Timing(6.0, 4.0, 8.0) for n, call in calls.items()},
+    )
+    together.main(TINY)
+    assert taken == 15 * [2]  # of 1 + 2 + 4 + 8 runs: once to begin, once timed
+    steps = read_json(results / "together.json")["steps"]
+    assert [each["seconds"]["median"] for each in steps.values()] == [6, 3, 1.5, 0.75]
+    assert [each["times_alone"] for each in steps.values()] == [1, 2, 4, 8]
+    assert "8.00×" in capsys.readouterr().out
 
 
 def test_learning_and_asking_from_files_are_compared_with_the_slower_part(

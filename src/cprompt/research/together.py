@@ -24,8 +24,9 @@ from cprompt.training.observers import Observer
 
 K = TypeVar("K")
 
-QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
-"""How many streams a GPU takes work from at the same time; CUDA's default of 8 is too few here."""
+ENOUGH_QUEUES = ("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+"""From how many streams a GPU takes work at the same time. A step uses three, and CUDA's default
+is 8. It is read from the environment when CUDA begins."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -110,12 +111,11 @@ def run_together(
     not stop the others. Each must have a backbone of its own, because captured steps of a run read
     its tensors, and another run may replace those.
     """
-    if not _uses_cuda():
-        os.environ.setdefault(QUEUES, "32")
+    os.environ.setdefault(*ENOUGH_QUEUES)
     turns = Turns()
 
     def call(run: Callable[[Observer], None]) -> None:
-        with turns.taken(), _own_stream(device):
+        with turns.taken(), own_stream(device):
             run(_PassesOn(turns))
 
     gpus = [device] if device.type == "cuda" else []
@@ -139,7 +139,8 @@ def _uses_cuda() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
-def _own_stream(device: torch.device) -> AbstractContextManager[object]:
+def own_stream(device: torch.device) -> AbstractContextManager[object]:
+    """A context in which work goes to a new stream; nothing but a context without CUDA."""
     if device.type != "cuda":
         return nullcontext()
     return torch.cuda.stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
