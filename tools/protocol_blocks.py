@@ -199,10 +199,11 @@ FIRST = "first_task_accuracy"
 
 def first_task() -> str:
     """The first task of every row beside CPrompt's on each benchmark, and why where it differs."""
-    return "\n".join(_first_task_on(benchmark) for benchmark in TITLES)
+    return "\n".join(filter(None, map(_first_task_on, TITLES)))
 
 
-def _first_task_on(benchmark: str) -> str:
+def _first_task_on(benchmark: str) -> str | None:
+    """None if no row can be compared."""
     found = rows_run(benchmark)
     lines = [
         "| | Task 1 | CPrompt, same orders | difference |",
@@ -224,6 +225,8 @@ def _first_task_on(benchmark: str) -> str:
         if abs(mine - theirs) > NEAR:
             why = REASONS[benchmark].get(label)
             reasons.append(f"- **{label}**: {why() if why else 'not looked into yet.'}")
+    if len(lines) == 2:
+        return None
     return (
         f"**{TITLES[benchmark]}**, in the class orders that both were run in:\n\n"
         + "\n".join(lines)

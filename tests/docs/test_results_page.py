@@ -268,7 +268,7 @@ def test_a_first_task_is_compared_in_the_same_order_and_a_far_one_needs_a_reason
             known.get((row.label, seed)) if benchmark == "cars10" else None
         ),
     )
-    monkeypatch.setattr(blocks, "REASONS", {"L2P": lambda: "near anyway."})
+    monkeypatch.setattr(blocks, "REASONS", {"cars10": {"L2P": lambda: "near anyway."}})
     lines = blocks.first_task().splitlines()
     assert [line for line in lines if line.startswith("| ")][2:] == [
         "| L2P | 80.00 | 80.00 | +0.00 |",
