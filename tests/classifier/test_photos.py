@@ -164,6 +164,16 @@ def test_large_photos_are_made_smaller_and_small_ones_stay() -> None:
     assert images.sizes.tolist() == [[32, 48], [5, 7]]
 
 
+def test_an_array_that_is_as_it_should_be_is_not_copied() -> None:
+    fits, large = np.zeros((32, 40, 3), np.uint8), np.zeros((33, 40, 3), np.uint8)
+    images = decode([fits, fits[:, ::2], large], side=16)
+    assert np.shares_memory(images[0], fits)
+    assert images.sizes is not None
+    assert images.sizes.tolist() == [[32, 40], [32, 20], [32, 39]]
+    with pytest.raises(DataError, match=r"item 0: has 51×1 pixels"):
+        decode([np.zeros((1, 51, 3), np.uint8)], side=16)
+
+
 def test_what_does_not_fit_into_memory_is_loaded_again(tmp_path: Path) -> None:
     files = [saved(tmp_path / f"{i}.png", np.full((4, 4, 3), i, np.uint8)) for i in range(4)]
     told: list[tuple[int, int]] = []

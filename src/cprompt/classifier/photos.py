@@ -10,6 +10,7 @@ import io
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -24,11 +25,12 @@ from cprompt.data.image_files import (
     too_many_pixels,
     upright_rgb,
 )
+from cprompt.data.pipeline.decode_worker import decode_file
 from cprompt.data.pipeline.decoded import DecodedImages, ImageArray, Progress
 from cprompt.data.pipeline.inspection import NO_INSPECTION, Inspection
 from cprompt.data.pipeline.parallel import DECODING_THREADS, ahead, map_in_order
 from cprompt.data.pipeline.processes import decode_in_processes, processes_for
-from cprompt.data.pipeline.reduced import read_reduced, reduced
+from cprompt.data.pipeline.reduced import MAX_ASPECT, read_reduced, reduced
 from cprompt.data.tar_shards import TarImage
 from cprompt.errors import DataError
 
@@ -129,7 +131,7 @@ def _lazily(
     processes = processes_for(files) if only_files else 0
 
     def load(i: int) -> ImageArray:
-        return np.asarray(load_photo(photos[i], f"item {i}", DETAIL * side))
+        return _pixels(photos[i], f"item {i}", DETAIL * side)
 
     def load_inspected(i: int) -> tuple[ImageArray, Any]:
         image = load(i)
@@ -137,7 +139,8 @@ def _lazily(
 
     def in_order() -> Generator[ImageArray, None, None]:
         if processes:
-            found = decode_in_processes(files, DETAIL * side, inspection.find, processes)
+            here = partial(decode_file, side=DETAIL * side, find=inspection.find)
+            found = decode_in_processes(files, DETAIL * side, inspection.find, processes, here)
         else:
             found = map_in_order(load_inspected, range(len(photos)), threads)
         with closing(found):
@@ -159,6 +162,16 @@ def load_photo(photo: Any, name: str, side: int | None = None) -> Image.Image:
     if isinstance(photo, (str, os.PathLike, TarImage)):
         return read_reduced(photo, side)
     return reduced(_loaded(photo, name, side), name, side)
+
+
+def _pixels(photo: Any, name: str, side: int) -> ImageArray:
+    """One photo as an array, reduced; an array that is as it should be is not copied."""
+    if isinstance(photo, np.ndarray) and photo.dtype == np.uint8 and photo.ndim == 3:
+        height, width, channels = photo.shape
+        short, long = sorted((height, width))
+        if channels == 3 and 0 < short <= side and long <= MAX_ASPECT * short:
+            return np.ascontiguousarray(photo)
+    return np.asarray(load_photo(photo, name, side))
 
 
 def _loaded(photo: Any, name: str, side: int | None) -> Image.Image:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,12 @@ def written(folder: Path, count: int) -> list[Path]:
     return files
 
 
+def in_processes(
+    files: Sequence[ImageFile], find: Callable[[Any], Any]
+) -> Generator[tuple[Any, Any], None, None]:
+    return decode_in_processes(files, SIDE, find, 2, lambda file: expected(file, find))
+
+
 def expected(file: ImageFile, find: Callable[[Any], Any]) -> tuple[Any, Any]:
     return decode_file(file, SIDE, find)
 
@@ -68,7 +74,7 @@ def test_pixels_order_and_findings_are_those_of_one_process(tmp_path: Path) -> N
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         tar.add(files[3], "x.png")
     files.append(read_index(str(tmp_path / "a.tar"))[0].image)
-    found = list(decode_in_processes(files, SIDE, sameness, 2))
+    found = list(in_processes(files, sameness))
     assert len(found) == len(files)
     for file, (image, same) in zip(files, found, strict=True):
         pixels, told = expected(file, sameness)
@@ -87,7 +93,7 @@ def test_a_bad_file_raises_its_own_error_in_its_place(
     files[9].unlink()
     with pytest.raises(DataError) as alone:
         expected(files[6], nothing)
-    images = decode_in_processes(files, SIDE, nothing, 2)
+    images = in_processes(files, nothing)
     for file in files[:6]:
         np.testing.assert_array_equal(next(images)[0], expected(file, nothing)[0])
     with pytest.raises(DataError) as caught:
@@ -102,7 +108,7 @@ def test_closing_early_ends_processes_and_threads(
     tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
     before = threading.active_count()
-    images = decode_in_processes(written(tmp_path, 30), SIDE, is_blank, 2)
+    images = in_processes(written(tmp_path, 30), is_blank)
     next(images)
     assert [each.poll() for each in started] == [None, None]
     images.close()
@@ -115,7 +121,7 @@ def test_a_killed_process_is_one_clear_error(
     victims: int, tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
     files = written(tmp_path, 10) * 10
-    images = decode_in_processes(files, SIDE, nothing, 2)
+    images = in_processes(files, nothing)
     next(images)
     for each in started[:victims]:
         each.kill()
@@ -130,7 +136,7 @@ def test_a_process_that_cannot_start_is_one_clear_error(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(DataError, match="no process can be started") as caught:
-        list(decode_in_processes(written(tmp_path, 1), SIDE, nothing, 2))
+        list(in_processes(written(tmp_path, 1), nothing))
     assert SETTING in (caught.value.hint or "")
 
 
@@ -139,7 +145,7 @@ import os, sys, signal
 from cprompt.data.pipeline.inspection import nothing
 from cprompt.data.pipeline.processes import decode_in_processes
 print("once", flush=True)
-images = decode_in_processes(sys.argv[2:] * 20, 16, nothing, 2)
+images = decode_in_processes(sys.argv[2:] * 20, 16, nothing, 2, None)
 next(images)
 print([name for name in ("torch", "fsspec") if name in sys.modules], flush=True)
 os.kill(os.getpid(), int(sys.argv[1]))

@@ -17,11 +17,11 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from cprompt.data.pipeline.decode_worker import decode_file
+from cprompt.data.pipeline import decode_worker
 from cprompt.data.pipeline.decoded import ImageArray
 from cprompt.data.pipeline.parallel import map_in_order, usable_cores
 from cprompt.data.pipeline.reduced import ImageFile
@@ -47,6 +47,7 @@ _AT_ONCE = 4
 _PIPE = 2**20
 """Bytes that a pipe can hold, so that most images pass in one piece; the most that Linux allows."""
 
+T = TypeVar("T")
 Found: TypeAlias = tuple[ImageArray, Any]
 Find: TypeAlias = Callable[[ImageArray], Any]
 
@@ -82,13 +83,17 @@ def processes_for(files: Sequence[object]) -> int:
 
 
 def decode_in_processes(
-    files: Sequence[ImageFile], side: int, find: Find, processes: int
-) -> Generator[Found, None, None]:
+    files: Sequence[ImageFile],
+    side: int,
+    find: Find,
+    processes: int,
+    otherwise: Callable[[ImageFile], T],
+) -> Generator[Found | T, None, None]:
     """Yield the pixels of each image, reduced, and what `find` says of them, in order.
 
-    As `map_in_order` does: some images wait to be read, an exception is raised in its file's place,
-    and when this generator is closed, its processes have ended. `find` is a function that a process
-    can import.
+    `otherwise` is called here, in its place, with a file that a process cannot decode; it meets the
+    error itself. `find` is a function that a process can import. As with `map_in_order`, some
+    images wait to be read, and when this generator is closed, its processes have ended.
     """
     requests = [files[i : i + _AT_ONCE] for i in range(0, len(files), _AT_ONCE)]
     workers: list[_Worker] = []
@@ -110,7 +115,7 @@ def decode_in_processes(
             for file, each in zip(request, found, strict=True):
                 if isinstance(each, DataError):
                     raise each
-                yield decode_file(file, side, find) if each is None else each
+                yield otherwise(file) if each is None else each
     finally:
         for worker in workers:
             worker.kill()
@@ -124,7 +129,7 @@ class _Worker:
 
     def __init__(self, side: int, find: Find) -> None:
         path = [each for each in sys.path if isinstance(each, str)]
-        run = f"import sys; sys.path[:] = {path!r}; import {decode_file.__module__} as w; w.main()"
+        run = f"import sys; sys.path[:] = {path!r}; import {decode_worker.__name__} as w; w.main()"
         self._process = subprocess.Popen(
             [sys.executable, "-c", run],
             stdin=subprocess.PIPE,
