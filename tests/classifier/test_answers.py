@@ -11,8 +11,9 @@ import torch
 from PIL import Image
 
 from cprompt import UNKNOWN, ContinualClassifier
-from cprompt.classifier.answers import FLAT, is_blank, joined, responses
+from cprompt.classifier.answers import joined, responses
 from cprompt.data.pipeline.decoded import DecodedImages
+from cprompt.data.pipeline.inspection import FLAT, is_blank
 from cprompt.data.pipeline.views import build
 from cprompt.methods.base import Method, Response, create_method
 from cprompt.vit.promptable import Embedded, FrozenViT

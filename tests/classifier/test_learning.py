@@ -16,7 +16,8 @@ import cprompt
 from cprompt import UNKNOWN
 from cprompt.classifier import learning, model_folder
 from cprompt.classifier.held_out import choose_held_out
-from tests.classifier.common import batch, learnt, photos, tiny
+from cprompt.data.pipeline.processes import SETTING
+from tests.classifier.common import batch, learnt, photos, saved, tiny
 
 TRAINED: dict[str, Any] = {"method": "cprompt", "settings": {"length": 2}}
 """A method that is trained, so that photos are held out."""
@@ -199,3 +200,17 @@ def test_without_kept_photos_the_default_answers_but_is_never_unsure() -> None:
     new, truth = batch(9, red=5, sea=5, moss=5)
     assert classifier.predict(new) == truth
     assert UNKNOWN not in classifier.predict(photos("pink", 5))
+
+
+@pytest.mark.parametrize("params", [{}, TRAINED], ids=["counted", "trained"])
+def test_what_is_learnt_does_not_depend_on_who_decodes(
+    params: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, names = batch(red=5, blue=5)
+    files = [saved(tmp_path / f"{i}.png", image) for i, image in enumerate(images)]
+    found = []
+    for processes in (0, 2):
+        monkeypatch.setenv(SETTING, str(processes))
+        model = tiny(**params).learn(files, names)
+        found.append((model.threshold_, model.predict_proba(files).tolist()))
+    assert found[0] == found[1]

@@ -12,13 +12,10 @@ import torch
 from PIL import Image
 
 from cprompt.classifier.photo_sources import as_photos
-from cprompt.classifier.photos import (
-    PhotosOneByOne,
-    decode,
-    decode_in_parts,
-    load_photo,
-    shrunk,
-)
+from cprompt.classifier.photos import PhotosOneByOne, decode, decode_in_parts, load_photo
+from cprompt.data.pipeline.inspection import Inspection, is_blank
+from cprompt.data.pipeline.processes import SETTING
+from cprompt.data.pipeline.reduced import shrunk
 from cprompt.errors import DataError
 from tests.classifier.common import gradient, saved
 
@@ -167,6 +164,16 @@ def test_large_photos_are_made_smaller_and_small_ones_stay() -> None:
     assert images.sizes.tolist() == [[32, 48], [5, 7]]
 
 
+def test_an_array_that_is_as_it_should_be_is_not_copied() -> None:
+    fits, large = np.zeros((32, 40, 3), np.uint8), np.zeros((33, 40, 3), np.uint8)
+    images = decode([fits, fits[:, ::2], large], side=16)
+    assert np.shares_memory(images[0], fits)
+    assert images.sizes is not None
+    assert images.sizes.tolist() == [[32, 40], [32, 20], [32, 39]]
+    with pytest.raises(DataError, match=r"item 0: has 51×1 pixels"):
+        decode([np.zeros((1, 51, 3), np.uint8)], side=16)
+
+
 def test_what_does_not_fit_into_memory_is_loaded_again(tmp_path: Path) -> None:
     files = [saved(tmp_path / f"{i}.png", np.full((4, 4, 3), i, np.uint8)) for i in range(4)]
     told: list[tuple[int, int]] = []
@@ -214,6 +221,26 @@ def test_a_bad_photo_in_a_later_part_is_named_by_its_place_among_all() -> None:
     with pytest.raises(DataError) as caught:
         next(parts)
     assert caught.value.file == "item 2"
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_files_are_inspected_in_order_in_threads_and_in_processes(
+    processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SETTING, str(processes))
+    levels = [np.full((4, 4, 3), i, np.uint8) for i in range(5)]
+    levels[3][0, 0] = 200
+    files = [saved(tmp_path / f"{i}.png", each) for i, each in enumerate(levels)]
+    told: list[object] = []
+    inspection = Inspection(is_blank, lambda number, blank: told.append((number, blank)))
+    parts = decode_in_parts(files, 8, 2, lambda *done: told.append(done), inspection)
+    for image, expected in zip((p[i] for p in parts for i in range(len(p))), levels, strict=True):
+        np.testing.assert_array_equal(image, expected)
+    found = [[(i, i != 3), (i + 1, 5)] for i in range(5)]
+    assert told == [each for pair in found for each in pair]
+    files[4].write_bytes(b"")
+    with pytest.raises(DataError, match=r"4.png: is empty"):
+        decode(files, 8)
 
 
 def test_no_photo_is_no_part() -> None:

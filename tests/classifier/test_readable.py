@@ -10,15 +10,17 @@ import pytest
 from cprompt.classifier import readable
 from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.readable import evaluate_readable, explain_readable, learn_readable
+from cprompt.data.pipeline.processes import SETTING
 from cprompt.errors import DataError
 from tests.classifier.common import learnt, photos, saved, tiny
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize(("beside", "processes"), [(False, 0), (True, 0), (True, 2)])
 def test_readable_photos_get_the_same_answers_as_without_the_bad_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool, processes: int
 ) -> None:
-    """Read while others are answered, as for a GPU, or in turn."""
+    """Read while others are answered, as for a GPU, or in turn; in threads or in processes."""
+    monkeypatch.setenv(SETTING, str(processes))
     monkeypatch.setattr(readable, "works_beside_cpu", lambda device: beside)
     monkeypatch.setattr(readable, "DECODED_AT_ONCE", 2)  # so that a part may have none to answer
     classifier = learnt({"red": 4, "blue": 4})

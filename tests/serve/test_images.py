@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from cprompt.classifier.photos import MAX_ASPECT, load_photo
+from cprompt.classifier.photos import load_photo
 from cprompt.data.image_files import formats
+from cprompt.data.pipeline.reduced import MAX_ASPECT
 from cprompt.serve.images import decode_upload
 from tests.serve.common import (
     RED,

@@ -1,4 +1,4 @@
-"""A method's responses to many images, batch by batch, and which images are blank."""
+"""A method's responses to many images, batch by batch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cprompt.data.pipeline.decoded import DecodedImages, ImageArray
+from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.views import Preparation
 from cprompt.methods.base import Method, Response
 from cprompt.vit.promptable import Precision
-
-FLAT = 3
-"""Levels of 255 by which the pixels of a blank image may differ, as JPEG and dust make them."""
 
 
 def responses(
@@ -73,15 +70,3 @@ def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
     """Concatenate the tensors of several responses; None if there are none."""
     there = [part for part in parts if part is not None]
     return torch.cat(there) if there else None
-
-
-def is_blank(image: ImageArray) -> bool:
-    """Whether an image shows nothing: all its pixels have the same colour, but for `FLAT`.
-
-    Such an image is near to some class all the same, since a network sees something in anything.
-    """
-    rows = image.reshape(len(image), -1)  # fast: the long axis is reduced last
-    high, low = (
-        found.reshape(-1, image.shape[2]).astype(np.int16) for found in (rows.max(0), rows.min(0))
-    )
-    return bool((high.max(0) - low.min(0)).max() <= FLAT)

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from cprompt.classifier.photos import PhotoLike
-from cprompt.data.near_duplicates import MOST, Look, look, look_alikes
-from cprompt.data.pipeline.decoded import ImageArray, content_key
+from cprompt.data.near_duplicates import MOST, Look, look_alikes
+from cprompt.data.pipeline.decoded import ImageArray
+from cprompt.data.pipeline.inspection import Inspection, Sameness, sameness
 from cprompt.data.tar_shards import TarImage
 from cprompt.errors import DataError, some
 from cprompt.training.observers import Observer
@@ -60,7 +60,7 @@ def check_unread(unread: Mapping[int, DataError], photos: int, strict: bool) -> 
 class RepeatedPhotos:
     """Finds photos with equal pixels, and such that look the same though they are in two classes.
 
-    `add` is called with each photo while it is decoded.
+    They are added one by one, or while they are decoded, by its `inspection`.
     """
 
     def __init__(self) -> None:
@@ -78,10 +78,15 @@ class RepeatedPhotos:
 
     def add(self, index: int, image: ImageArray) -> None:
         """Remember a photo; threads may call this at the same time."""
-        if index in self._keys:
-            return  # decoded again, because not all photos fit into memory
-        self._keys[index] = content_key(image)
-        self._looks[index] = look(Image.fromarray(image))
+        self._remember(index, sameness(image))
+
+    @property
+    def inspection(self) -> Inspection:
+        """Of photos that are decoded: adds each."""
+        return Inspection(sameness, self._remember)
+
+    def _remember(self, index: int, found: Sameness) -> None:
+        self._keys[index], self._looks[index] = found
 
     def keys(self, numbers: Iterable[int]) -> NDArray[np.int64]:
         """The content keys of these photos, which were added."""

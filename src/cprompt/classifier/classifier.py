@@ -22,7 +22,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from cprompt.classifier import batch_checks, changes, joining, model_folder, photo_sources
-from cprompt.classifier.answers import is_blank, joined, patch_shares, responses
+from cprompt.classifier.answers import joined, patch_shares, responses
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation, PhotoParts, nearest_keys
 from cprompt.classifier.learning import learn_absorbed, learn_batch, require_counting
@@ -33,7 +33,7 @@ from cprompt.classifier.scikit_learn import ScikitLearnMixin
 from cprompt.classifier.shards import CountShards, Plan, concluded, method_of
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline import views
-from cprompt.data.pipeline.decoded import ImageArray
+from cprompt.data.pipeline.inspection import Inspection, is_blank
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import move, pick_device
 from cprompt.errors import BackboneError, DataError, ModelError
@@ -379,11 +379,9 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         found: list[Response] = []
         blank: NDArray[np.bool_] = np.zeros(len(photos), dtype=np.bool_)
 
-        def inspect(number: int, image: ImageArray) -> None:
-            blank[number] = is_blank(image)
-
+        inspection = Inspection(is_blank, blank.__setitem__)
         for images in decode_in_parts(
-            photos, self._side, DECODED_AT_ONCE, progress, inspect, device
+            photos, self._side, DECODED_AT_ONCE, progress, inspection, device
         ):
             answered = responses(state.method, images, preparation, device, precision=precision)
             # Features, which answers do not need, would fill the memory with many photos.

@@ -188,7 +188,7 @@ class _Batch:
         parameters, start, labels = self.parameters, self.start, self.labels
         repeated = RepeatedPhotos()
         side = self.preparation.size
-        images = decode(self.photos, side, self.observer.decoded, inspect=repeated.add)
+        images = decode(self.photos, side, self.observer.decoded, inspection=repeated.inspection)
         repeated.check(self.photos, labels, self.observer)
         task, known = method.n_tasks, method.n_classes
         arrivals = {name: known + i for i, name in enumerate(dict.fromkeys(labels))}
@@ -254,7 +254,7 @@ def counted_photos(
     repeated, first = RepeatedPhotos(), 0
     device = pick_device(parameters.device)
     for images in decode_in_parts(
-        photos, preparation.size, DECODED_AT_ONCE, observer.decoded, repeated.add, device
+        photos, preparation.size, DECODED_AT_ONCE, observer.decoded, repeated.inspection, device
     ):
         numbers = range(first, first + len(images))
         part = positions[first : numbers.stop]

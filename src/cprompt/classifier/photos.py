@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -21,19 +22,17 @@ from cprompt.data.image_files import (
     MAX_PIXELS,
     damaged,
     decode_image,
-    read_image,
     too_many_pixels,
     upright_rgb,
 )
+from cprompt.data.pipeline.decode_worker import decode_file
 from cprompt.data.pipeline.decoded import DecodedImages, ImageArray, Progress
-from cprompt.data.pipeline.parallel import DECODING_THREADS, ahead
+from cprompt.data.pipeline.inspection import NO_INSPECTION, Inspection
+from cprompt.data.pipeline.parallel import DECODING_THREADS, ahead, map_in_order
+from cprompt.data.pipeline.processes import decode_in_processes, processes_for
+from cprompt.data.pipeline.reduced import MAX_ASPECT, read_reduced, reduced
 from cprompt.data.tar_shards import TarImage
-from cprompt.data.urls import is_url, opened
 from cprompt.errors import DataError
-
-MAX_ASPECT = 50
-"""Largest ratio of long to short side. Images are resized by their short side before the central
-square is cropped, so a line of pixels would fill the memory."""
 
 DETAIL = 2
 """Short side of a decoded image, in multiples of the network's input size."""
@@ -82,18 +81,18 @@ def decode(
     side: int,
     progress: Progress | None = None,
     memory: int = MEMORY,
-    inspect: Callable[[int, ImageArray], None] | None = None,
+    inspection: Inspection = NO_INSPECTION,
 ) -> DecodedImages:
     """Decode all photos, so that a bad one is reported before any other work.
 
     `side` is the size of the network's input. Photos beyond `memory` bytes are not kept but decoded
-    again at each use. `inspect` gets the number and the pixels of each photo that is decoded, in
-    whichever thread decodes it.
+    again at each use. Files are decoded in threads, or many of them in other processes; see
+    `cprompt.data.pipeline.processes`. `inspection` is made of each photo once.
 
     >>> decode([np.zeros((80, 120, 3), np.uint8)], side=16).sizes.tolist()
     [[32, 48]]
     """
-    return _lazily(photos, side, inspect).in_memory(progress, limit=memory)
+    return _lazily(photos, side, inspection).in_memory(progress, limit=memory)
 
 
 def decode_in_parts(
@@ -101,16 +100,16 @@ def decode_in_parts(
     side: int,
     size: int,
     progress: Progress | None = None,
-    inspect: Callable[[int, ImageArray], None] | None = None,
+    inspection: Inspection = NO_INSPECTION,
     device: torch.device | None = None,
 ) -> Iterator[DecodedImages]:
     """Decode `size` photos at a time, in order, so that memory does not limit their number.
 
-    `progress` counts all photos, not those of one part. `inspect` is as for `decode`. While a
-    `device` other than the CPU computes, the files of the next part are decoded; `progress` is then
-    called in another thread.
+    `progress` counts all photos, not those of one part. `inspection` is as for `decode`. While
+    a `device` other than the CPU computes, the files of the next part are decoded; `progress` and
+    `inspection` are then called in another thread.
     """
-    images = _lazily(photos, side, inspect)
+    images = _lazily(photos, side, inspection)
     parts = images.in_parts(size, progress, limit=MEMORY)
     return ahead(parts) if images.threads and works_beside_cpu(device) else parts
 
@@ -121,31 +120,35 @@ def works_beside_cpu(device: torch.device | None) -> bool:
 
 
 def _lazily(
-    photos: Sequence[PhotoLike],
-    side: int,
-    inspect: Callable[[int, ImageArray], None] | None = None,
+    photos: Sequence[PhotoLike], side: int, inspection: Inspection = NO_INSPECTION
 ) -> DecodedImages:
-    """The photos, each decoded and reduced when it is used."""
+    """The photos, each decoded and reduced when it is used; inspected only in order."""
+    # Threads only for files: a torch Dataset may not allow more than one.
+    listed = photos if isinstance(photos, list) else []
+    files = [each for each in listed if isinstance(each, (str, os.PathLike, TarImage))]
+    only_files = len(files) == len(photos)
+    threads = DECODING_THREADS if only_files else 0
+    processes = processes_for(files) if only_files else 0
 
     def load(i: int) -> ImageArray:
-        image = np.asarray(load_photo(photos[i], f"item {i}", DETAIL * side))
-        if inspect:
-            inspect(i, image)
-        return image
+        return _pixels(photos[i], f"item {i}", DETAIL * side)
 
-    # Threads only for files: a torch Dataset may not allow more than one.
-    kinds = (str, os.PathLike, TarImage)
-    files = isinstance(photos, list) and all(isinstance(p, kinds) for p in photos)
-    return DecodedImages(load, len(photos), threads=DECODING_THREADS if files else 0)
+    def load_inspected(i: int) -> tuple[ImageArray, Any]:
+        image = load(i)
+        return image, inspection.find(image)
 
+    def in_order() -> Generator[ImageArray, None, None]:
+        if processes:
+            here = partial(decode_file, side=DETAIL * side, find=inspection.find)
+            found = decode_in_processes(files, DETAIL * side, inspection.find, processes, here)
+        else:
+            found = map_in_order(load_inspected, range(len(photos)), threads)
+        with closing(found):
+            for i, (image, told) in enumerate(found):
+                inspection.tell(i, told)
+                yield image
 
-def shrunk(image: Image.Image, side: int) -> Image.Image:
-    """The image, reduced so that its short side is at most `side`; proportions are kept."""
-    scale = side / min(image.size)
-    if scale >= 1:
-        return image
-    width, height = (max(1, round(scale * length)) for length in image.size)
-    return image.resize((width, height), Image.Resampling.BILINEAR)
+    return DecodedImages(load, len(photos), threads=threads, in_order=in_order)
 
 
 # --- one photo ----------------------------------------------------------------------------------
@@ -156,31 +159,35 @@ def load_photo(photo: Any, name: str, side: int | None = None) -> Image.Image:
 
     A DataError names the file at fault, or `name` if the photo is not a file.
     """
-    image = _loaded(photo, name, side)
-    return image if side is None else shrunk(image, side)
+    if isinstance(photo, (str, os.PathLike, TarImage)):
+        return read_reduced(photo, side)
+    return reduced(_loaded(photo, name, side), name, side)
+
+
+def _pixels(photo: Any, name: str, side: int) -> ImageArray:
+    """One photo as an array, reduced; an array that is as it should be is not copied."""
+    if isinstance(photo, np.ndarray) and photo.dtype == np.uint8 and photo.ndim == 3:
+        height, width, channels = photo.shape
+        short, long = sorted((height, width))
+        if channels == 3 and 0 < short <= side and long <= MAX_ASPECT * short:
+            return np.ascontiguousarray(photo)
+    return np.asarray(load_photo(photo, name, side))
 
 
 def _loaded(photo: Any, name: str, side: int | None) -> Image.Image:
-    if isinstance(photo, str) and is_url(photo):
-        with opened(photo) as file:
-            return _checked(decode_image(io.BytesIO(file.read()), photo, side), photo)
-    if isinstance(photo, (str, os.PathLike)):
-        return _checked(read_image(Path(photo), side), str(photo))
-    if isinstance(photo, TarImage):
-        return _checked(decode_image(io.BytesIO(photo.read()), str(photo), side), str(photo))
     if isinstance(photo, bytes):
-        return _checked(decode_image(io.BytesIO(photo), name, side), name)
+        return decode_image(io.BytesIO(photo), name, side)
     if isinstance(photo, Image.Image):
-        return _checked(_from_pil(photo, name), name)
+        return _from_pil(photo, name)
     if isinstance(photo, torch.Tensor):
         if photo.dtype == torch.bfloat16:
             raise DataError("is a bfloat16 tensor", file=name, hint="use uint8, or floats 0 to 1")
         array = photo.detach().cpu().numpy()
         if array.ndim == 3:
             array = np.moveaxis(array, 0, -1)
-        return _checked(_from_array(array, name), name)
+        return _from_array(array, name)
     if isinstance(photo, np.ndarray):
-        return _checked(_from_array(photo, name), name)
+        return _from_array(photo, name)
     raise DataError(
         f"{short(photo)} is not a photo",
         file=name,
@@ -224,18 +231,6 @@ def _from_array(array: NDArray[Any], name: str) -> Image.Image:
         array = np.rint(array.astype(np.float64) * 255)
     levels = array.astype(np.uint8)
     return Image.fromarray(np.ascontiguousarray(np.broadcast_to(levels, (*levels.shape[:2], 3))))
-
-
-def _checked(image: Image.Image, name: str) -> Image.Image:
-    """The image; a DataError if it is empty or too narrow to crop a square from."""
-    if min(image.size) < 1 or max(image.size) > MAX_ASPECT * min(image.size):
-        raise DataError(
-            f"has {image.width}×{image.height} pixels; one side may be at most {MAX_ASPECT} times "
-            "the other",
-            file=name,
-            hint="crop it, or leave it out",
-        )
-    return image
 
 
 def short(value: Any) -> str:

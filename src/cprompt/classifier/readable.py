@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from PIL import Image
 
 from cprompt.classifier import batch_checks, photo_sources
 from cprompt.classifier.classifier import DECODED_AT_ONCE, ContinualClassifier
 from cprompt.classifier.evaluation import Evaluation, assess
 from cprompt.classifier.explanation import Explanation
-from cprompt.classifier.photos import DETAIL, load_photo, works_beside_cpu
-from cprompt.data.pipeline.decoded import Progress
+from cprompt.classifier.photos import DETAIL, works_beside_cpu
+from cprompt.data.pipeline.decode_worker import decode_file
+from cprompt.data.pipeline.decoded import ImageArray, Progress
+from cprompt.data.pipeline.inspection import nothing
 from cprompt.data.pipeline.parallel import DECODING_THREADS, ahead, map_in_order
+from cprompt.data.pipeline.processes import decode_in_processes, processes_for
+from cprompt.data.pipeline.reduced import ImageFile
 from cprompt.data.tar_shards import TarImage
 from cprompt.device import pick_device
 from cprompt.errors import DataError
@@ -69,7 +72,7 @@ def explain_readable(
     """
     found: list[Explanation | DataError] = []
     for part in read_in_parts(classifier, files, progress):
-        images = [each for each in part if isinstance(each, Image.Image)]
+        images = [each for each in part if not isinstance(each, DataError)]
         answers = iter(classifier.explain(images, top) if images else [])
         found += [each if isinstance(each, DataError) else next(answers) for each in part]
     return found
@@ -104,7 +107,7 @@ def read_in_parts(
     classifier: ContinualClassifier,
     files: Sequence[str | Path | TarImage],
     progress: Progress | None = None,
-) -> Iterator[list[Image.Image | DataError]]:
+) -> Iterator[list[ImageArray | DataError]]:
     """The photos, as far as the classifier needs their detail, or the errors of reading them.
 
     Each part has as many as the classifier decodes at once. While a GPU answers one, the next is
@@ -118,19 +121,24 @@ def _parts(
     classifier: ContinualClassifier,
     files: Sequence[str | Path | TarImage],
     progress: Progress | None,
-) -> Generator[list[Image.Image | DataError], None, None]:
+) -> Generator[list[ImageArray | DataError], None, None]:
     side = DETAIL * classifier.preparation_.size  # as far as the classifier reduces them itself
 
-    def read(file: str | Path | TarImage) -> Image.Image | DataError:
+    def read(file: ImageFile) -> tuple[ImageArray | DataError, None]:
         try:
-            return load_photo(file, str(file), side)
+            return decode_file(file, side, nothing)
         except DataError as error:
-            return error
+            return error, None
 
-    with closing(map_in_order(read, files, DECODING_THREADS)) as images:
+    processes = processes_for(files)
+    if processes:
+        read_all = decode_in_processes(files, side, nothing, processes, read)
+    else:
+        read_all = map_in_order(read, files, DECODING_THREADS)
+    with closing(read_all) as images:
         for first in range(0, len(files), DECODED_AT_ONCE):
-            part: list[Image.Image | DataError] = []
-            for image in islice(images, DECODED_AT_ONCE):
+            part: list[ImageArray | DataError] = []
+            for image, _ in islice(images, DECODED_AT_ONCE):
                 part.append(image)
                 if progress:
                     progress(first + len(part), len(files))

@@ -72,11 +72,11 @@ def suggest(
     looks: list[Look] = []
     first = 0
     for part in read_in_parts(classifier, files, progress):
-        images = [image for image in part if isinstance(image, Image.Image)]
-        readable += [first + i for i, each in enumerate(part) if isinstance(each, Image.Image)]
+        images = [each for each in part if not isinstance(each, DataError)]
+        readable += [first + i for i, each in enumerate(part) if not isinstance(each, DataError)]
         unreadable += [each for each in part if isinstance(each, DataError)]
         first += len(part)
-        looks += [look(image) for image in images]
+        looks += [look(Image.fromarray(image)) for image in images]
         for found in classifier.explain(images, len(names)) if images else []:
             row = np.zeros(len(names))
             row[[column[name] for name, _ in found.ranking]] = [p for _, p in found.ranking]

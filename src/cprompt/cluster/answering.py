@@ -16,6 +16,7 @@ from cprompt.classifier.readable import explain_readable
 from cprompt.classifier.shards import refuse_if_package_is_missing, spread_over
 from cprompt.cluster.connection import connected
 from cprompt.cluster.tasks import Work, collect, named_worker, slots
+from cprompt.data.pipeline.processes import only_threads
 from cprompt.errors import DataError
 
 Answers: TypeAlias = list[Explanation | DataError]
@@ -105,7 +106,7 @@ def answer_on_ray(
 
 def _answer(sent: tuple[Questions, Work], photos: Sequence[Any]) -> Answers:
     questions, work = sent
-    with named_worker():
+    with named_worker(), only_threads():  # other workers may want the cores
         work.begin()
         answers = explain_readable(_classifier(questions), photos, questions.top)
         refuse_if_package_is_missing(answers)

@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 from PIL import Image, UnidentifiedImageError
 
-from cprompt.classifier.photos import MAX_ASPECT
 from cprompt.data.image_files import decode_image, formats, unidentified
+from cprompt.data.pipeline.reduced import MAX_ASPECT
 from cprompt.errors import DataError
 from cprompt.serve.config import Limits
 from cprompt.serve.errors import RequestError, explain

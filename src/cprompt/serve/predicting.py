@@ -10,7 +10,8 @@ from typing import BinaryIO
 from PIL import Image
 
 from cprompt.classifier.explanation import Explanation
-from cprompt.classifier.photos import DETAIL, shrunk
+from cprompt.classifier.photos import DETAIL
+from cprompt.data.pipeline.reduced import shrunk
 from cprompt.serve.bodies import NamedFile
 from cprompt.serve.config import Limits
 from cprompt.serve.images import check_image, decode_upload

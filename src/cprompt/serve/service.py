@@ -16,6 +16,7 @@ from PIL import Image
 from cprompt.classifier import model_folder
 from cprompt.classifier.classifier import ContinualClassifier
 from cprompt.classifier.explanation import Explanation
+from cprompt.data.pipeline.processes import only_threads
 from cprompt.serve.audit import note_change
 from cprompt.serve.budget import Budget
 from cprompt.serve.config import ServeConfig
@@ -160,6 +161,10 @@ class Service:
 
     def _work(self, job: Job) -> dict[str, Any]:
         torch.set_num_threads(_half(self._threads))
+        with only_threads():  # processes would take all cores from predictions
+            return self._done(job)
+
+    def _done(self, job: Job) -> dict[str, Any]:
         if job.kind == "evaluate":
             return self._evaluate(job)
         with self.model.changing(job):

@@ -39,6 +39,8 @@ class DecodedImages:
     """(count, 2): height and width of each image; None where only decoding tells."""
     threads: int = 0
     """How many threads may load at the same time; 0 where `load` belongs to the caller's thread."""
+    in_order: Callable[[], Generator[ImageArray, None, None]] | None = None
+    """All images in order, where there is a better way than to `load` them in threads."""
 
     @property
     def view_threads(self) -> int:
@@ -84,6 +86,8 @@ class DecodedImages:
                 yield part._keeping(islice(images, len(part)), count, limit)
 
     def _in_order(self) -> Generator[ImageArray, None, None]:
+        if self.in_order is not None:
+            return self.in_order()
         return map_in_order(self.load, range(self.count), self.threads)
 
     def _keeping(

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -15,6 +16,21 @@ R = TypeVar("R")
 DECODING_THREADS = min(16, (os.cpu_count() or 1) + 2)
 VIEW_THREADS = min(4, os.cpu_count() or 1)
 """For cutting and resizing what the backbone sees next, which takes a tenth of its own time."""
+
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, as far as the system says; a container may have few."""
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = _QUOTA.read_text(encoding="ascii").split()
+        return max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):  # not Linux, or no quota
+        return cores
 
 
 def map_in_order(
