@@ -15,7 +15,6 @@ from cprompt.classifier.photo_sources import as_photos
 from cprompt.classifier.photos import PhotosOneByOne, decode, decode_in_parts, load_photo
 from cprompt.data.pipeline.inspection import Inspection, is_blank
 from cprompt.data.pipeline.processes import SETTING
-from cprompt.data.pipeline.reduced import shrunk
 from cprompt.errors import DataError
 from tests.classifier.common import gradient, saved
 
@@ -155,10 +154,6 @@ def test_a_truncated_image_that_pil_opened_is_named(tmp_path: Path) -> None:
 
 
 def test_large_photos_are_made_smaller_and_small_ones_stay() -> None:
-    assert shrunk(Image.new("RGB", (400, 100)), 50).size == (200, 50)
-    assert shrunk(Image.new("RGB", (100, 401)), 50).size == (50, 200)
-    small = Image.new("RGB", (40, 90))
-    assert shrunk(small, 50) is small
     images = decode([np.zeros((80, 120, 3), np.uint8), gradient()], side=16)
     assert images.sizes is not None
     assert images.sizes.tolist() == [[32, 48], [5, 7]]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
-from cprompt.data.pipeline.parallel import ahead, map_in_order
+from cprompt.data.pipeline import parallel
+from cprompt.data.pipeline.parallel import ahead, map_in_order, usable_cores
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
@@ -80,3 +82,14 @@ def test_a_reader_that_stops_leaves_no_thread_behind() -> None:
     results.close()
     assert threading.active_count() == before
     assert list(items) == []  # closed as well
+
+
+def test_a_container_may_use_fewer_cores_than_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "_QUOTA", tmp_path / "cpu.max")
+    without = usable_cores()
+    assert without >= 1
+    for quota, cores in {"max 100000": without, "50000 100000": 1, "100000 100000": 1}.items():
+        (tmp_path / "cpu.max").write_text(quota + "\n")
+        assert usable_cores() == cores

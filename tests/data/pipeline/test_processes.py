@@ -167,13 +167,6 @@ def test_processes_end_with_a_script_that_dies_and_do_not_run_it_again(
     assert done.stderr.count("Traceback") == (end == signal.SIGINT)
 
 
-def test_what_a_process_imports_is_light() -> None:
-    """Torch alone would take seconds."""
-    names = "cprompt.data.pipeline.decode_worker, cprompt.data.pipeline.inspection"
-    code = f"import sys, {names}; sys.exit('torch' in sys.modules or 'timm' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
-
-
 def test_processes_start_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SETTING, raising=False)
     many = ["a.jpg"] * processes.FEWEST_FILES

@@ -30,7 +30,7 @@ def decode_file(
 def main() -> None:
     """Decode until the input ends, or nobody reads the output."""
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a decoder may print
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # a decoder may print
     try:
         serve(sys.stdin.buffer, replies)
     except (EOFError, BrokenPipeError):

@@ -117,7 +117,7 @@ def _upload(images: DecodedImages, device: torch.device) -> tuple[NDArray[np.int
         stop = max(first + 1, int(np.searchsorted(ends, offsets[first] + _CHUNK, side="right")))
         place = flat[offsets[first] : ends[stop - 1]]
         # Pinned memory is kept by torch for the next part, and the host need not wait for the copy.
-        part = torch.empty(len(place), dtype=torch.uint8, pin_memory=True)
+        part = torch.empty(len(place), dtype=torch.uint8, pin_memory=device.type == "cuda")
         np.concatenate([images[i].reshape(-1) for i in range(first, stop)], out=part.numpy())
         place.copy_(part, non_blocking=True)
         first = stop
