@@ -144,6 +144,7 @@ SCRIPT = """
 import os, sys, signal
 from cprompt.data.pipeline.inspection import nothing
 from cprompt.data.pipeline.processes import decode_in_processes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 print("once", flush=True)
 images = decode_in_processes(sys.argv[2:] * 20, 16, nothing, 2, None)
 next(images)
