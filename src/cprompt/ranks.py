@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ T = TypeVar("T")
 LONGEST_WAIT = timedelta(hours=12)
 """How long ranks wait for one another: rank 0 may have to decode a large dataset alone. A rank
 that dies is noticed at once, by its closed connection or by torchrun."""
+
+_LAST_WORK_SECONDS = 0.2
 
 
 class LostRankError(CPromptError):
@@ -223,6 +226,9 @@ def leave() -> None:
     if dist.is_initialized():
         with suppress(RuntimeError):
             dist.destroy_process_group()
+        # Gloo's threads can outlive the group. One that still lets go of a tensor while Python ends
+        # aborts the process, so each gets time to finish its last piece of work.
+        time.sleep(_LAST_WORK_SECONDS)
 
 
 def tells() -> bool:
