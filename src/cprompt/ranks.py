@@ -226,8 +226,8 @@ def leave() -> None:
     if dist.is_initialized():
         with suppress(RuntimeError):
             dist.destroy_process_group()
-        # Gloo's threads can outlive the group. One that still lets go of a tensor while Python ends
-        # aborts the process, so each gets time to finish its last piece of work.
+        # Gloo's threads can outlive the group. A rank that ended right after its last exchange was
+        # seen to abort, probably because one was still at work while Python ended: give them time.
         time.sleep(_LAST_WORK_SECONDS)
 
 
