@@ -59,10 +59,14 @@ class NarrowLinear(nn.Linear):
         if torch.is_grad_enabled():
             return F.linear(input, self.weight, self.bias)
         rows = input.clamp(-_LARGEST, _LARGEST).to(NARROW).flatten(0, -2)
+        return self.product(rows).view(*input.shape[:-1], -1)
+
+    def product(self, rows: Tensor) -> Tensor:
+        """The layer's output (n, out) of rows (n, in) in 8 bits, in bfloat16."""
         product: Tensor = torch._scaled_mm(
             rows, self.narrow.t(), self.one, self.scale, bias=self.bias, out_dtype=torch.bfloat16
         )
-        return product.view(*input.shape[:-1], -1)
+        return product
 
 
 class NarrowWeights(RoundedWeights):

@@ -70,7 +70,7 @@ def count_work(vit: VisionTransformer, layers: Sequence[int], length: int) -> Wo
 
 
 def _count_pass(vit: VisionTransformer, layers: Sequence[int], length: int) -> Pass:
-    tokens = list(_tokens(vit, layers, length))
+    tokens = list(tokens_by_block(vit, layers, length))
     linear = [_linear(block, n, n) for block, n in zip(vit.blocks, tokens, strict=True)]
     attention = [_attention(block, n, n) for block, n in zip(vit.blocks, tokens, strict=True)]
     last, n = vit.blocks[-1], tokens[-1]
@@ -86,7 +86,7 @@ def _count_pass(vit: VisionTransformer, layers: Sequence[int], length: int) -> P
     )
 
 
-def _tokens(vit: VisionTransformer, layers: Sequence[int], length: int) -> Iterator[int]:
+def tokens_by_block(vit: VisionTransformer, layers: Sequence[int], length: int) -> Iterator[int]:
     """Tokens in each block."""
     tokens = vit.patch_embed.num_patches + vit.num_prefix_tokens
     for layer in range(len(vit.blocks)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,7 +43,7 @@ def chosen() -> str:
             "| --- | --- | ---: | --- |",
         ]
         otherwise = []
-        for row in grid.rows:
+        for row in grid.to_choose:
             found = outcomes(grid, row, benchmark, tried, SETTINGS)
             if any(one.record is not None and numbered_otherwise(one.record) for one in found):
                 otherwise.append(row.label)
@@ -72,9 +72,8 @@ def _result(one: Outcome) -> str:
 def tries() -> str:
     """How a try is made, from the grid."""
     grid = load_grid()
-    (count,) = {len(row.tries) for row in grid.rows}
     return (
-        f"Each of the {count} tries of a row:\n\n"
+        f"Each of the {grid.tries_of_each} tries of a row:\n\n"
         f"- learns the first {grid.first_tasks} tasks in class order {grid.seed};\n"
         f"- without {100 * grid.validation:g} % of the training images, which are held out, drawn "
         "per class;\n"
@@ -157,8 +156,7 @@ def cost() -> str:
                 f"![Accuracy against stored megabytes and passes in training, {title}]"
                 f"(assets/cost_{benchmark}.png)\n\n"
             )
-        untuned = load_table("protocol").notes_on.get(benchmark)
-        lines += ["", untuned] if untuned else []
+        lines += ["", notes] if (notes := notes_on(benchmark, found)) else []
         parts.append(f"**{title}**\n\n{picture}" + "\n".join(lines) + "\n")
     return "\n".join(parts) + (
         "\nTask 1: accuracy on the first task right after it. "
@@ -170,6 +168,13 @@ def cost() -> str:
         "“CPU”: on two processor cores. "
         "[The protocol](protocol.md) has the settings.\n"
     )
+
+
+def notes_on(benchmark: str, found: Mapping[str, Sequence[Record]]) -> str:
+    """Which rows have no run yet, and for which nothing was chosen yet."""
+    absent = [label for label, runs in found.items() if not runs]
+    notes = [f"On {benchmark}, not run yet: {'; '.join(absent)}."] if absent else []
+    return " ".join([*notes, load_table("protocol").notes_on.get(benchmark, "")]).strip()
 
 
 def draw_cost(benchmark: str) -> None:
@@ -192,6 +197,8 @@ def draw_cost(benchmark: str) -> None:
 
 # --- the first task, which no method can have forgotten yet --------------------------------------
 
+PUBLISHED = "CPrompt, as published"
+"""Stands in for CPrompt where what was chosen for it was not run yet."""
 NEAR = 3.0
 """Points from CPrompt's that need no reason."""
 FIRST = "first_task_accuracy"
@@ -210,15 +217,16 @@ def _first_task_on(benchmark: str) -> str | None:
         "| --- | ---: | ---: | ---: |",
     ]
     reasons = []
+    reference = found["CPrompt"] or found[PUBLISHED]
     for label, runs in found.items():
         pairs = [
             (run.summary()[FIRST], other.summary()[FIRST])
             for run in runs
-            for other in found["CPrompt"]
+            for other in reference
             if (run.classes, run.stream.order) == (other.classes, other.stream.order)
             and run.stream.n_tasks > 1
         ]
-        if label == "CPrompt" or not pairs:
+        if label in ("CPrompt", PUBLISHED) or not pairs:
             continue
         mine, theirs = (statistics.fmean(side) for side in zip(*pairs, strict=True))
         lines.append(f"| {label} | {mine:.2f} | {theirs:.2f} | {mine - theirs:+.2f} |")
@@ -389,7 +397,7 @@ def readme_table() -> str:
         f"(docs/assets/cost_{b}.png)\n\n"
         for b in shown
     ]
-    untuned = [load_table("protocol").notes_on.get(b, "") for b in shown]
+    notes = [notes_on(b, found) for b, found in shown.items()]
     left = [title for b, title in TITLES.items() if b not in shown]
     return (
         "\n## Results\n\nTen tasks on real photos with a small backbone (ViT-Ti/16). The same "
@@ -401,7 +409,7 @@ def readme_table() -> str:
         + (", a dash is a run not made or not defined" if any(DASH in x for x in lines) else "")
         + ". FF: forgetting. Stored: beside the backbone. Passes: through the backbone, for a "
         "prediction. "
-        + " ".join(filter(None, untuned))
+        + " ".join(filter(None, notes))
         + (f" Most runs on {' and '.join(left)} are not made yet." if left else "")
         + " More: [accuracy and cost](docs/results.md#accuracy-and-cost), and "
         "[what agrees with the paper](docs/results.md#what-agrees-with-the-paper).\n\n"

@@ -71,6 +71,18 @@ def fp8(result: Result) -> str:
     return table(head, rows) + f"\n{settings['backbone']}, {images}; {hardware_text(result)}.\n"
 
 
+def fp8_products(result: Result) -> str:
+    timings = result["products"]
+    usual = timings["bf16"]["median"]
+    rows = [
+        [name, f"{1e3 * each['median']:.2f}", f"{1e3 * (usual - each['median']):.2f}"]
+        for name, each in timings.items()
+    ]
+    settings = result["settings"]
+    where = f"{settings['backbone']}, batch {settings['batch']}; {hardware_text(result)}"
+    return table(["products", "ms per step", "saved, ms"], rows) + f"\n{where}.\n"
+
+
 def resample(result: Result) -> str:
     rows = [
         [
@@ -292,6 +304,7 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step_kernels": train_step,
     "train_step_tiny_kernels": train_step,
     "fp8": fp8,
+    "fp8_products": fp8_products,
     "closed_form": closed_form,
     "one_rank": one_rank,
     "together": together,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 import torch
 from torch import nn
 
+from benchmarks import fp8_products
 from benchmarks.fp8 import NARROW, NarrowLinear, NarrowWeights
+from benchmarks.train_step import Step
+from cprompt.files import read_json
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import Embedded
 
@@ -44,3 +49,38 @@ def test_only_passes_without_a_gradient_change() -> None:
     torch.testing.assert_close(
         narrow.read(Embedded(tokens, "bf16")), plain.read(Embedded(tokens, "bf16"))
     )
+
+
+def test_both_passes_without_a_gradient_have_all_their_products() -> None:
+    step = Step("cpu", "test_vit", image_size=32, batch=2, tasks=2, classes=3, length=5)
+    found = list(fp8_products.products(step, step.load()))
+    blocks, patches = 6, 4
+    assert len(found) == 2 * blocks * 4
+    prompted = [1 + patches + 5 * (1 + (block >= 2)) for block in range(blocks)]
+    tokens = [1 + patches] * blocks + prompted
+    assert [len(one.rows) for one in found[::4]] == [2 * n for n in tokens]
+    D = 64
+    shapes = [(3 * D, D), (D, D), (3 * D, D), (D, 3 * D)]
+    assert [tuple(one.layer.weight.shape) for one in found[:4]] == shapes
+    one = found[1]
+    expected = one.narrow_rows.float() @ (one.narrow.narrow.float() * one.narrow.scale).T
+    torch.testing.assert_close(
+        one.narrow.product(one.narrow_rows).float(),
+        expected + one.layer.bias.float(),
+        rtol=2**-7,
+        atol=1e-2,
+    )
+
+
+def test_what_is_shown_of_the_products_is_what_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "products.json"
+    tiny = ["--backbone=test_vit", "--image-size=32", "--batch=2", "--length=2"]
+    fp8_products.main(["--device=cpu", *tiny, f"--out={out}"])
+    timings = read_json(out)["products"]
+    assert list(timings) == ["bf16", "fp8", "fp8, casting"]
+    shown = capsys.readouterr().out
+    for each in timings.values():
+        assert f"{1e3 * each['median']:.2f}" in shown
+        assert f"{1e3 * (timings['bf16']['median'] - each['median']):.2f}" in shown

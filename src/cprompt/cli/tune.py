@@ -68,7 +68,7 @@ def tune(
 
     grid = load_grid()
     overrides = backbone_settings(backbone, weights) | overrides
-    rows = [grid.row(name) for name in method] or list(grid.rows)
+    rows = [grid.row(name) for name in method] or list(grid.to_choose)
     if only is not None and not 1 <= only <= max(len(row.tries) for row in rows):
         raise ConfigError(f"--only {only}: tries are counted from 1 to {len(rows[0].tries)}")
     names = [benchmark] if benchmark else list(grid.benchmarks)

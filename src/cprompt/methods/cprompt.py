@@ -64,6 +64,8 @@ class CPrompt(DrawnPromptsMethod):
         self.prompts.open(self.prompts.frozen[-1:] if copied else fresh[None])
         self.heads.open(n_classes, rng)
         self.keys.open(self.n_tasks - 1, n_classes, rng)
+        if self.keys.rows.current is not None and len(self.keys.rows) == 1:
+            self.keys.rows.current.requires_grad_(False)  # its loss, of one choice, is always zero
 
     def close_task(self) -> None:
         """Freeze prompt, head and keys."""

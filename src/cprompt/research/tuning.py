@@ -55,6 +55,11 @@ class TunedRow:
     settings: Mapping[str, Any]
     tries: tuple[Try, ...]
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether there is nothing to choose."""
+        return len(self.tries) == 1
+
 
 @dataclass(frozen=True)
 class TuningGrid:
@@ -72,6 +77,17 @@ class TuningGrid:
     settings: Mapping[str, Any]
     of_tries: Mapping[str, Any]
     rows: tuple[TunedRow, ...]
+
+    @property
+    def to_choose(self) -> tuple[TunedRow, ...]:
+        """The rows that are not fixed."""
+        return tuple(row for row in self.rows if not row.is_fixed)
+
+    @property
+    def tries_of_each(self) -> int:
+        """How many tries every row has in which something is chosen."""
+        (count,) = {len(row.tries) for row in self.to_choose}
+        return count
 
     def row(self, name: str) -> TunedRow:
         """The row of that name; a ConfigError if there is none."""
@@ -215,7 +231,7 @@ def summary(
 ) -> dict[str, Any]:
     """All tries on a benchmark and what was chosen, as plain values without paths."""
     rows: dict[str, Any] = {}
-    for row in grid.rows:
+    for row in grid.to_choose:
         found = outcomes(grid, row, benchmark, find, overrides)
         best = choose(found)
         rows[row.name] = {
@@ -279,7 +295,7 @@ def protocol_table(grid: TuningGrid, find: Find, overrides: Mapping[str, Any] | 
         chosen: dict[str, Any] = {}
         for benchmark, judged_on in source.items():
             best = choose(outcomes(grid, row, judged_on, find, overrides))
-            if best is None:
+            if best is None and not row.is_fixed:
                 untuned[benchmark].append(row.label)
             one = row.tries[0] if best is None else best.one
             flavour = {} if one.flavour is None else {"flavour": one.flavour}
@@ -288,11 +304,12 @@ def protocol_table(grid: TuningGrid, find: Find, overrides: Mapping[str, Any] | 
         rows.append({**shared, "chosen": chosen})
     notes = [
         f"Settings of every row chosen on {100 * grid.validation:g} % of the training images, held "
-        f"out, of the first {grid.first_tasks} tasks, among {len(grid.rows[0].tries)} tries each."
+        f"out, of the first {grid.first_tasks} tasks, among {grid.tries_of_each} tries each."
     ]
+    every_row = [row.label for row in grid.to_choose]
     notes_on = {
         benchmark: f"On {benchmark}, not chosen yet, so as published: "
-        f"{'every row' if len(labels) == len(rows) else '; '.join(labels)}."
+        f"{'every row' if labels == every_row else '; '.join(labels)}."
         for benchmark, labels in untuned.items()
         if labels
     }
