@@ -178,12 +178,13 @@ def notes_on(benchmark: str, found: Mapping[str, Sequence[Record]]) -> str:
 
 
 def draw_cost(benchmark: str) -> None:
-    found = {label: runs for label, runs in rows_run(benchmark).items() if runs}
+    rows = rows_run(benchmark)
+    found = {label: runs for label, runs in rows.items() if runs}
     if not found:
         return
     accuracy = {
-        label: statistics.fmean(run.summary()["last_accuracy"] for run in runs)
-        for label, runs in found.items()
+        label: statistics.fmean(run.summary()["last_accuracy"] for run in runs) if runs else None
+        for label, runs in rows.items()
     }
     costs = {
         "stored, MB": {label: megabytes(runs[-1]) for label, runs in found.items()},

@@ -18,3 +18,11 @@ def test_every_method_is_where_its_cost_and_accuracy_are() -> None:
     assert (seconds.get_xlabel(), megabytes.get_xlabel()) == ("seconds", "megabytes")
     assert seconds.lines[0].get_marker() != seconds.lines[1].get_marker()
     assert megabytes.lines[0].get_color() == seconds.lines[0].get_color()
+
+
+def test_a_method_without_accuracy_is_not_drawn_and_the_others_look_the_same() -> None:
+    costs = {"seconds": {"A": 1.0, "B": 2.0, "C": 3.0}}
+    whole = accuracy_against_cost(costs, {"A": 40.0, "B": 50.0, "C": 60.0}).axes[0].lines
+    part = accuracy_against_cost(costs, {"A": None, "B": 50.0, "C": 60.0}).axes[0].lines
+    looks = [[(i.get_label(), i.get_marker(), i.get_color()) for i in p] for p in (whole, part)]
+    assert looks[1] == looks[0][1:]

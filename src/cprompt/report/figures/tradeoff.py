@@ -15,12 +15,13 @@ LEAST = 0.001
 
 
 def accuracy_against_cost(
-    costs: Mapping[str, Mapping[str, float]], accuracy: Mapping[str, float]
+    costs: Mapping[str, Mapping[str, float]], accuracy: Mapping[str, float | None]
 ) -> Figure:
     """One panel for each kind of cost, by its name; costs and accuracies by the label of a method.
 
     The upper left is best. Cost axes are logarithmic. A method whose cost of a kind is not known
-    is left out of that panel.
+    is left out of that panel. One without an accuracy is not drawn, but its colour and marker stay
+    its own: figures of the same methods look alike.
     """
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     places = {label: style_at(i) for i, label in enumerate(accuracy)}
@@ -29,7 +30,7 @@ def accuracy_against_cost(
         axes = figure.add_subplot(1, len(costs), number + 1)
         dress(axes)
         for label, percent in accuracy.items():
-            if label in of:
+            if label in of and percent is not None:
                 style = places[label]
                 axes.plot(
                     max(of[label], LEAST),
