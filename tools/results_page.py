@@ -507,7 +507,9 @@ def missing() -> str:
         "of runs that were made: the median of the same method's on the benchmark, or of all "
         "methods', scaled by the epochs. “Again”: made in another class order than the others "
         "([above](#how-they-were-made)). `$BACKBONE` stands for "
-        f"`{backbone}`.\n\n" + "\n".join(lines) + "\n"
+        f"`{backbone}`. `python tools/missing_runs.py` makes all that were never made.\n\n"
+        + "\n".join(lines)
+        + "\n"
     )
 
 
