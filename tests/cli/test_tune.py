@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cprompt.cli.runs import data_roots
 from cprompt.data.image_set import Dataset, ImageSet
 from cprompt.data.registry import load_dataset
 from cprompt.errors import DataError
@@ -162,3 +163,12 @@ def test_datasets_of_the_protocol_are_found_by_their_names(tmp_path: Path) -> No
     lines = ok("tune", "--method", "lda", *both, "--dry-run", "--runs", tmp_path).splitlines()
     roots = [shlex.split(line)[shlex.split(line).index("--data") + 1] for line in lines]
     assert roots == ["/a b/cars"] * 4 + ["/cifar"] * 4
+
+
+def test_folders_of_datasets_that_are_not_asked_for_are_passed_over() -> None:
+    cars, cifar = "stanford_cars=/cars", "cifar100=/cifar"
+    assert data_roots(["cars10", "cars20"], [cars, cifar]) == dict.fromkeys(
+        ["cars10", "cars20"], "/cars"
+    )
+    assert data_roots(["cars10"], [cifar]) == {}
+    assert data_roots(["cars10"], ["a=b"]) == {"cars10": "a=b"}

@@ -199,12 +199,18 @@ def backbone_settings(backbone: str | None, weights: str | None) -> dict[str, st
 
 
 def data_roots(benchmarks: Sequence[str], data: Sequence[str]) -> dict[str, str]:
-    """The folder of each benchmark's images, from FOLDER or DATASET=FOLDER."""
+    """The folder of each benchmark's images, from FOLDER or DATASET=FOLDER.
+
+    A folder of a dataset that no benchmark here uses is passed over, so that one line of options
+    serves every table.
+    """
+    from cprompt.data.registry import DATASETS
+
     dataset_of = {b: str(benchmark_recipe(b)["data"]["dataset"]) for b in benchmarks}
     given: dict[str, str] = {}
     for entry in data:
         dataset, equals, folder = entry.partition("=")
-        if equals and dataset in dataset_of.values():
+        if equals and dataset in DATASETS:
             given[dataset] = folder
         elif len(set(dataset_of.values())) == 1:
             given[next(iter(dataset_of.values()))] = entry
