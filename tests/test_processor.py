@@ -7,28 +7,39 @@ from pathlib import Path
 import pytest
 
 from cprompt import processor
+from cprompt.processor import Processor
 
-INTEL = "processor\t: 0\nmodel name\t: Some Xeon @ 2 GHz\nflags\t\t: fpu avx512f avx512_bf16\n"
-OLD = "processor\t: 0\nmodel name\t: Some Xeon @ 2 GHz\nflags\t\t: fpu avx512f avx512_vnni\n"
+INTEL = (
+    "vendor_id\t: GenuineIntel\nmodel name\t: A Xeon @ 2 GHz\nflags\t\t: fpu avx512f avx512_bf16\n"
+)
+OLD = (
+    "vendor_id\t: GenuineIntel\nmodel name\t: A Xeon @ 2 GHz\nflags\t\t: fpu avx512f avx512_vnni\n"
+)
+AMD = "vendor_id\t: AuthenticAMD\nmodel name\t: An EPYC\nflags\t\t: fpu avx2\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "bf16"),
-    [(INTEL, "Some Xeon @ 2 GHz", True), (OLD, "Some Xeon @ 2 GHz", False), (ARM, "arm64", True)],
+    ("text", "expected"),
+    [
+        (INTEL, Processor("A Xeon @ 2 GHz", bf16=True, avx512=True, intel=True)),
+        (OLD, Processor("A Xeon @ 2 GHz", bf16=False, avx512=True, intel=True)),
+        (AMD, Processor("An EPYC", bf16=False, avx512=False, intel=False)),
+        (ARM, Processor("arm64", bf16=True, avx512=False, intel=False)),
+    ],
 )
-def test_name_and_instructions_are_read(
-    text: str, name: str, bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_name_make_and_instructions_are_read(
+    text: str, expected: Processor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text(text)
     monkeypatch.setattr(processor, "_INFO", info)
     monkeypatch.setattr(processor.platform, "processor", lambda: "arm64")
-    assert processor.processor() == (name, bf16)
+    assert processor.processor() == expected
 
 
 def test_a_system_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_INFO", tmp_path / "absent")
     monkeypatch.setattr(processor.platform, "processor", lambda: "")
     monkeypatch.setattr(processor.platform, "machine", lambda: "riscv64")
-    assert processor.processor() == ("riscv64", False)
+    assert processor.processor() == Processor("riscv64", False, False, False)

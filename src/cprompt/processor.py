@@ -11,10 +11,13 @@ _INFO = Path("/proc/cpuinfo")
 
 
 class Processor(NamedTuple):
-    """A processor; `bf16` says whether it multiplies bfloat16 itself."""
+    """A processor, and what of its instructions and make decides how products are computed."""
 
     name: str
     bf16: bool
+    """Whether it multiplies bfloat16 itself."""
+    avx512: bool
+    intel: bool
 
 
 def processor() -> Processor:
@@ -23,7 +26,13 @@ def processor() -> Processor:
         text = _INFO.read_text(encoding="utf-8")
     except OSError:
         text = ""
-    fields = dict(re.findall(r"^(model name|flags|Features)\s*:\s*(.*)$", text, re.MULTILINE))
+    fields = dict(
+        re.findall(r"^(vendor_id|model name|flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
+    )
     flags = (fields.get("flags") or fields.get("Features") or "").split()
-    name = fields.get("model name") or platform.processor() or platform.machine()
-    return Processor(name, not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags))
+    return Processor(
+        name=fields.get("model name") or platform.processor() or platform.machine(),
+        bf16=not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags),
+        avx512="avx512f" in flags,
+        intel=fields.get("vendor_id") == "GenuineIntel",
+    )

@@ -17,6 +17,7 @@ from benchmarks.common import Rounds, interleave, peak_memory, slug
 from benchmarks.released import ReleasedCPrompt
 from benchmarks.work import count_work
 from cprompt.methods.cprompt import CPrompt
+from cprompt.vit.products import FLOP
 from cprompt.vit.promptable import FrozenViT
 from tests.methods.common import (
     assert_losses_and_gradients,
@@ -151,7 +152,10 @@ def test_a_new_released_prompt_is_a_copy_of_the_last(backbone: FrozenViT) -> Non
 
 def flops(losses: Callable[[], Mapping[str, Tensor]]) -> int:
     """FLOP of losses and gradients; attention is taken apart so that none is computed twice."""
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    with (
+        FlopCounterMode(display=False, custom_mapping=FLOP) as counter,
+        sdpa_kernel(SDPBackend.MATH),
+    ):
         backward(losses())
     return int(counter.get_total_flops())
 

@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def chip(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor with bfloat16 instructions."""
-    monkeypatch.setattr(module, "processor", lambda: Processor("chip", bf16=True))
+    monkeypatch.setattr(module, "processor", lambda: Processor("chip", True, True, True))
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, fp32: float, bf16: float) -> list[str]:
@@ -96,7 +96,7 @@ def test_without_instructions_nothing_is_measured(
     cache: Path, backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = measured(monkeypatch, 3.0, 1.0)
-    monkeypatch.setattr(module, "processor", lambda: Processor("old chip", bf16=False))
+    monkeypatch.setattr(module, "processor", lambda: Processor("old chip", False, True, True))
     assert fastest_precision(backbone, CPU) == "fp32"
     assert not done
     assert not cache.exists()

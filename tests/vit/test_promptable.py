@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cprompt.errors import BackboneError
 from cprompt.training.acceleration import compile_all_cases
-from cprompt.vit import promptable
+from cprompt.vit import products, promptable
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT, PromptableViT, Prompts, is_promptable
 from tests.vit.common import KINDS, Compiler, close, gradients, images, prompts_of_both_kinds, small
@@ -26,7 +26,10 @@ from tests.vit.common import KINDS, Compiler, close, gradients, images, prompts_
         ("deit3_small_patch16_224", 32),  # position embedding without class token
     ],
 )
-def test_without_prompts_it_is_timm_to_the_bit(name: str, size: int) -> None:
+def test_without_prompts_it_is_timm_to_the_bit(
+    name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "mkl_is_slow", lambda: False)  # oneDNN adds in another order
     vit = timm.create_model(name, img_size=size, num_classes=0).eval()
     frozen = FrozenViT(vit, name, "random")
     x = images(2, size)

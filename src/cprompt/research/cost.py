@@ -28,6 +28,7 @@ from cprompt.research.stream import task_sizes
 from cprompt.research.tables import Cell, Table, load_table
 from cprompt.vit.light_timm import timm
 from cprompt.vit.loading import PAPER_BACKBONE
+from cprompt.vit.products import FLOP
 from cprompt.vit.promptable import FrozenViT
 
 DIM, DEPTH, PATCHES, PROMPT = 768, 12, 196, 50
@@ -55,7 +56,7 @@ def measure(method: Method, sizes: tuple[int, ...]) -> Cost:
     stored = sum(t.numel() for t in method.state_dict().values() if t.is_floating_point())
     # Without fused attention, which not every version of torch counts.
     plain = sdpa_kernel(SDPBackend.MATH)
-    with FlopCounterMode(display=False) as counter, plain, torch.no_grad():
+    with FlopCounterMode(display=False, custom_mapping=FLOP) as counter, plain, torch.no_grad():
         method(torch.zeros(1, 3, *method.backbone.image_size))
     return Cost(stored, trained, counter.get_total_flops() // 2)
 

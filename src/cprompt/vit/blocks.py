@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cprompt.vit.light_timm import Attention, Block
+from cprompt.vit.products import product
 
 
 def per_image(prompt: Tensor, batch: int) -> Tensor:
@@ -86,8 +87,8 @@ def _query_few(attn: Attention, y: Tensor, asking: int) -> tuple[Tensor, Tensor,
     B, N, _ = y.shape
     weight, bias, wide = attn.qkv.weight, attn.qkv.bias, attn.attn_dim
     split = (None, None) if bias is None else (bias[:wide], bias[wide:])
-    q = F.linear(y[:, :asking], weight[:wide], split[0])
-    kv = F.linear(y, weight[wide:], split[1])
+    q = product(y[:, :asking], weight[:wide], split[0])
+    kv = product(y, weight[wide:], split[1])
     q = q.view(B, asking, attn.num_heads, attn.head_dim).transpose(1, 2)
     k, v = kv.view(B, N, 2, attn.num_heads, attn.head_dim).permute(2, 0, 3, 1, 4)
     return q, k, v

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cprompt.errors import BackboneError
 from cprompt.vit.backbone import Backbone, Channels, TapTokens, normalization_of
+from cprompt.vit.products import with_fast_products
 from cprompt.vit.promptable import Embedded, Precision, Prompts, autocast
 
 
@@ -36,6 +37,7 @@ class FrozenModel(Backbone):
 
     model: Any
     """timm's; each kind of model has methods of its own."""
+    _fast: Any
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class FrozenModel(Backbone):
     ) -> None:
         super().__init__()
         self.model = model.eval().requires_grad_(False)
+        self._forget_copy()
         self.name, self.weights = name, weights
         self.mean, self.std = normalization or normalization_of(model)
         own = tuple(getattr(model, "pretrained_cfg", {}).get("input_size", (3, 224, 224)))[1:]
@@ -119,8 +122,8 @@ class FrozenModel(Backbone):
     def _pass(self, images: Tensor, layers: Sequence[int], final: bool) -> _Pass:
         """One pass; reads `layers` in ascending order, none of them the last, and the last one."""
         if not self._in_layers:
-            return _Pass([], self.model.forward_features(images), None, self._class_token)
-        run, options = self.model.forward_intermediates, self._options
+            return _Pass([], self._runner().forward_features(images), None, self._class_token)
+        run, options = self._runner().forward_intermediates, self._options
         if not final:
             maps = run(
                 images, indices=[*layers], stop_early=True, intermediates_only=True, **options
@@ -129,6 +132,22 @@ class FrozenModel(Backbone):
         features, maps = run(images, indices=[*layers, self.depth - 1], **options)
         *read, end = [self._layer(each) for each in maps]
         return _Pass(read, features, end, self._class_token)
+
+    def _runner(self) -> Any:
+        """What computes the passes: the model, or a copy of it over the same weights."""
+        if self._fast is None:
+            self.__dict__["_fast"] = with_fast_products(self.model)
+        return self._fast
+
+    def _forget_copy(self) -> None:
+        """It is no child module, as its weights are the model's."""
+        self.__dict__["_fast"] = None
+
+    def _apply(self, *args: Any, **kwargs: Any) -> FrozenModel:
+        """Drop the copy when weights move or change their type."""
+        self._forget_copy()
+        applied: FrozenModel = super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return applied
 
     def _layer(self, found: Any) -> _Layer:
         """What timm gives for a layer: a map (B, C, H, W), perhaps with prefix tokens (B, P, C)."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cprompt.vit.blocks import is_plain, settled
 from cprompt.vit.gelu import RoundedGELU
 from cprompt.vit.light_timm import Block, LayerScale, Mlp
+from cprompt.vit.products import product, product_back
 
 Normed: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """A residual stream (rows, D), and the mean and 1/std of each of its rows."""
@@ -48,7 +48,7 @@ def into_attention(block: Block, x: Tensor, pending: Tensor | None) -> tuple[Ten
 
 def back_into_attention(block: Block, into: Normed, g_qkv: Tensor, g_after: Tensor) -> Tensor:
     """Gradient of what entered `into_attention`, from those of its results."""
-    return g_after + _norm_back(block.norm1, into, g_qkv @ block.attn.qkv.weight)
+    return g_after + _norm_back(block.norm1, into, product_back(g_qkv, block.attn.qkv.weight))
 
 
 def after_attention(block: Block, x: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
@@ -71,10 +71,10 @@ def back_after_attention(
     A layer scale is its own transpose, so it scales the gradient as well.
     """
     mlp, dtype = block.mlp, hidden.dtype
-    g = block.ls2(g_out).to(dtype) @ mlp.fc2.weight
+    g = product_back(block.ls2(g_out).to(dtype), mlp.fc2.weight)
     g = torch.ops.aten.gelu_backward(g, hidden, approximate=mlp.act.approximate)
-    g_after = g_out + _norm_back(block.norm2, after, g @ mlp.fc1.weight)
-    return g_after, block.ls1(g_after).to(dtype) @ block.attn.proj.weight
+    g_after = g_out + _norm_back(block.norm2, after, product_back(g, mlp.fc1.weight))
+    return g_after, product_back(block.ls1(g_after).to(dtype), block.attn.proj.weight)
 
 
 # In the last block only class tokens are carried on: keys and values of all rows, few queries.
@@ -90,7 +90,7 @@ def keys_and_values(block: Block, x: Tensor, pending: Tensor | None) -> tuple[Te
 def back_keys_and_values(block: Block, into: Normed, g_kv: Tensor) -> Tensor:
     """Gradient of what entered `keys_and_values`."""
     attn = block.attn
-    return _norm_back(block.norm1, into, g_kv @ attn.qkv.weight[attn.attn_dim :])
+    return _norm_back(block.norm1, into, product_back(g_kv, attn.qkv.weight[attn.attn_dim :]))
 
 
 def queries(block: Block, x: Tensor) -> tuple[Tensor, ...]:
@@ -102,7 +102,9 @@ def queries(block: Block, x: Tensor) -> tuple[Tensor, ...]:
 def back_queries(block: Block, into: Normed, g_q: Tensor, g_after: Tensor) -> Tensor:
     """Gradient of the rows that entered `queries`."""
     attn = block.attn
-    return g_after + _norm_back(block.norm1, into, g_q @ attn.qkv.weight[: attn.attn_dim])
+    return g_after + _norm_back(
+        block.norm1, into, product_back(g_q, attn.qkv.weight[: attn.attn_dim])
+    )
 
 
 @dataclass(frozen=True)
@@ -151,4 +153,4 @@ def _linear(layer: nn.Linear, y: Tensor, part: slice | None = None) -> Tensor:
     bias: Tensor | None = layer.bias
     if part is not None:
         weight, bias = weight[part], None if bias is None else bias[part]
-    return F.linear(y.to(weight.dtype), weight, bias)
+    return product(y.to(weight.dtype), weight, bias)

@@ -22,6 +22,7 @@ from cprompt.vit.blocks import is_plain, per_image, run_block, settled
 from cprompt.vit.fused import run_fused
 from cprompt.vit.light_timm import VisionTransformer
 from cprompt.vit.packed_block import Stages
+from cprompt.vit.products import with_fast_products
 from cprompt.vit.rounded import RoundedWeights
 
 Tap = Literal["pre_norm", "post_norm"]
@@ -293,15 +294,21 @@ class FrozenViT(PromptableViT, Backbone):
         self.vit.requires_grad_(False)
         self.weights = weights
         self.mean, self.std = normalization or normalization_of(vit)
-        # Not a child module: rounded copies are not weights to save.
-        self.__dict__["_rounded"] = None
+        self._forget_copies()
         self._fused = False
 
     _rounded: RoundedWeights | None
+    _fast: nn.Sequential | None
 
     def _blocks(self, precision: Precision) -> Iterable[nn.Module]:
         """In bf16, copies whose matrices are rounded once; autocast would round in every pass."""
-        return super()._blocks(precision) if precision == "fp32" else self._low().blocks
+        if precision != "fp32":
+            return self._low().blocks
+        if self._fast is None:
+            blocks: nn.Sequential = self.vit.blocks
+            self.__dict__["_fast"] = with_fast_products(blocks)
+        assert self._fast is not None
+        return self._fast
 
     def fuse(self) -> None:
         """Run bf16 passes with kernels of our own between the products; see `fused.fits`.
@@ -330,9 +337,13 @@ class FrozenViT(PromptableViT, Backbone):
         assert self._rounded is not None
         return self._rounded
 
+    def _forget_copies(self) -> None:
+        """Of the blocks. They are no child modules, as they are not weights to save."""
+        self.__dict__.update(_rounded=None, _fast=None)
+
     def _apply(self, *args: Any, **kwargs: Any) -> FrozenViT:
-        """Drop the rounded copies when weights move or change their type."""
-        self.__dict__["_rounded"] = None
+        """Drop the copies when weights move or change their type."""
+        self._forget_copies()
         applied: FrozenViT = super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         return applied
 

@@ -20,7 +20,7 @@ class RoundedWeights:
     """
 
     def __init__(self, vit: VisionTransformer) -> None:
-        self.blocks = copy.deepcopy(vit.blocks)
+        self.blocks: nn.Sequential = copy.deepcopy(vit.blocks)
         for module in self.blocks.modules():
             if isinstance(module, nn.Linear):
                 module.to(torch.bfloat16)
