@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from cprompt.classifier import model_folder
 from cprompt.serve import served_model
-from cprompt.serve.served_model import ServedModel
+from cprompt.serve.served_model import ServedModel, loading
 from tests.serve.common import (
     GREEN,
     GREY,
@@ -45,6 +45,31 @@ def within(seconds: float, holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.02)
+
+
+def test_auto_is_settled_when_the_service_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job loads the model too: on a busy machine bf16 might not look faster then."""
+    asked: list[dict[str, object]] = []
+
+    class Loaded:
+        precision = "bf16"
+
+        @classmethod
+        def load(cls, path: Path, **how: object) -> Loaded:
+            asked.append(how)
+            return cls()
+
+    monkeypatch.setattr(served_model, "ContinualClassifier", Loaded)
+    load = loading("cpu", "auto", "weights.pth")
+    load(tmp_path)
+    Loaded.precision = "fp32"
+    load(tmp_path)
+    assert asked == [
+        {"device": "cpu", "precision": precision, "weights": "weights.pth"}
+        for precision in ("auto", "bf16")
+    ]
 
 
 def test_what_others_learn_and_undo_is_served_within_a_second(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from functools import partial
 from pathlib import Path
 
 import typer
@@ -85,8 +84,8 @@ def serve(
             f"the service needs {error.name}", hint="run `pip install 'cprompt[serve]'`"
         ) from error
 
-    from cprompt.classifier.classifier import ContinualClassifier
     from cprompt.serve.config import ServeConfig
+    from cprompt.serve.served_model import loading
     from cprompt.settings import from_mapping
 
     config = from_mapping(
@@ -100,7 +99,6 @@ def serve(
         },
         "serve",
     )
-    load = partial(ContinualClassifier.load, device=device, precision=precision, weights=weights)
     _refuse_empty_tokens()
     service = create_app(
         model,
@@ -108,7 +106,7 @@ def serve(
         ask_token=ask_token,
         teach_token=teach_token,
         settings=config,
-        load=load,
+        load=loading(device, precision, weights),
     )
     with _listen(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host

@@ -28,6 +28,24 @@ _log = logging.getLogger(__name__)
 _State: TypeAlias = tuple[int, int, int]
 
 
+def loading(device: str = "auto", precision: str = "fp32", weights: str | None = None) -> Load:
+    """`ContinualClassifier.load`; what `precision` "auto" stands for is settled by the first call.
+
+    Measured again, beside a job and on fewer threads, it could turn out otherwise.
+    """
+    settled = precision
+
+    def load(folder: Path) -> ContinualClassifier:
+        nonlocal settled
+        classifier = ContinualClassifier.load(
+            folder, device=device, precision=settled, weights=weights
+        )
+        settled = classifier.precision
+        return classifier
+
+    return load
+
+
 class StaleError(ModelError):
     """A change was meant for another version of the model than the present one."""
 
