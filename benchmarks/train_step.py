@@ -266,7 +266,7 @@ def that_work(takes: dict[str, Call]) -> dict[str, Call]:
 
 # --- where the time goes ------------------------------------------------------------------------
 
-PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "::mm", "addmm")
+PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "::mm", "addmm", "linear_pointwise")
 ATTENTION = ("flash", "fmha", "sdpa", "attention", "_attend")
 
 
@@ -302,12 +302,14 @@ def profiled(take: Call, device: torch.device, steps: int) -> str:
 
 
 def write_profiles(takes: dict[str, Call], device: torch.device, path: Path) -> None:
-    """Profiles of the fastest step, packed and apart."""
-    suffix = "bf16, compile" if device.type == "cuda" else "fp32"
-    steps = 5 if device.type == "cuda" else 1
+    """Profiles of the fastest steps, packed and apart."""
+    on_cuda = device.type == "cuda"
+    kinds = ("bf16, compile",) if on_cuda else ("fp32", "bf16")
+    steps = 5 if on_cuda else 1
     texts = [
         f"{name}\n\n{profiled(takes[name], device, steps)}\n"
-        for name in (f"apart, {suffix}", f"ours, {suffix}", f"packed, {suffix}")
+        for kind in kinds
+        for name in (f"apart, {kind}", f"ours, {kind}", f"packed, {kind}")
         if name in takes
     ]
     path.write_text("\n\n".join(texts), encoding="utf-8")

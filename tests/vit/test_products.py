@@ -111,6 +111,16 @@ def test_copies_have_the_same_weights(by_onednn: list[tuple[int, ...]]) -> None:
     assert by_onednn == [(4, 8), (4, 7)]
 
 
+def test_a_traced_graph_has_torch_s_own_operators(by_onednn: list[tuple[int, ...]]) -> None:
+    frozen = FrozenViT(small("plain"), "plain", "random")
+    example = images(2, 32)
+    graph = torch.export.export(frozen, (example,), strict=True)
+    assert "mkldnn" not in graph.graph_module.code
+    assert by_onednn == []
+    close(graph.module()(example), frozen(example))
+    assert by_onednn  # what is not traced still takes the copy
+
+
 def test_nothing_is_copied_where_mkl_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "mkl_is_slow", lambda: False)
     plain = nn.Linear(8, 7)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cprompt.errors import BackboneError
 from cprompt.vit.backbone import Backbone, Channels, TapTokens, normalization_of
-from cprompt.vit.products import with_fast_products
+from cprompt.vit.products import FastCopy
 from cprompt.vit.promptable import Embedded, Precision, Prompts, autocast
 
 
@@ -37,7 +37,6 @@ class FrozenModel(Backbone):
 
     model: Any
     """timm's; each kind of model has methods of its own."""
-    _fast: Any
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class FrozenModel(Backbone):
     ) -> None:
         super().__init__()
         self.model = model.eval().requires_grad_(False)
-        self._forget_copy()
+        self._fast: FastCopy[Any] = FastCopy()
         self.name, self.weights = name, weights
         self.mean, self.std = normalization or normalization_of(model)
         own = tuple(getattr(model, "pretrained_cfg", {}).get("input_size", (3, 224, 224)))[1:]
@@ -135,17 +134,11 @@ class FrozenModel(Backbone):
 
     def _runner(self) -> Any:
         """What computes the passes: the model, or a copy of it over the same weights."""
-        if self._fast is None:
-            self.__dict__["_fast"] = with_fast_products(self.model)
-        return self._fast
-
-    def _forget_copy(self) -> None:
-        """It is no child module, as its weights are the model's."""
-        self.__dict__["_fast"] = None
+        return self._fast.of(self.model)
 
     def _apply(self, *args: Any, **kwargs: Any) -> FrozenModel:
         """Drop the copy when weights move or change their type."""
-        self._forget_copy()
+        self._fast = FastCopy()
         applied: FrozenModel = super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         return applied
 

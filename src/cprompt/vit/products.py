@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +56,24 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def product_back(g: Tensor, weight: Tensor) -> Tensor:
     """The gradient (…, I) of `product` with respect to x, from that of its result (…, O)."""
     return _multiply(g, weight.t(), None) if _by_onednn(g, weight) else g @ weight
+
+
+class FastCopy(Generic[Module]):
+    """A module with `product` in its linear layers, copied when it is first asked for.
+
+    To be replaced when the module's weights move or change their type.
+    """
+
+    def __init__(self) -> None:
+        self._copy: Module | None = None
+
+    def of(self, module: Module) -> Module:
+        """`with_fast_products`, or the module itself while it is traced into a graph."""
+        if torch.compiler.is_compiling():
+            return module
+        if self._copy is None:
+            self._copy = with_fast_products(module)
+        return self._copy
 
 
 def with_fast_products(module: Module) -> Module:

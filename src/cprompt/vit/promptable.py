@@ -22,7 +22,7 @@ from cprompt.vit.blocks import is_plain, per_image, run_block, settled
 from cprompt.vit.fused import run_fused
 from cprompt.vit.light_timm import VisionTransformer
 from cprompt.vit.packed_block import Stages
-from cprompt.vit.products import with_fast_products
+from cprompt.vit.products import FastCopy
 from cprompt.vit.rounded import RoundedWeights
 
 Tap = Literal["pre_norm", "post_norm"]
@@ -298,17 +298,13 @@ class FrozenViT(PromptableViT, Backbone):
         self._fused = False
 
     _rounded: RoundedWeights | None
-    _fast: nn.Sequential | None
+    _fast: FastCopy[nn.Sequential]
 
     def _blocks(self, precision: Precision) -> Iterable[nn.Module]:
         """In bf16, copies whose matrices are rounded once; autocast would round in every pass."""
         if precision != "fp32":
             return self._low().blocks
-        if self._fast is None:
-            blocks: nn.Sequential = self.vit.blocks
-            self.__dict__["_fast"] = with_fast_products(blocks)
-        assert self._fast is not None
-        return self._fast
+        return self._fast.of(self.vit.blocks)
 
     def fuse(self) -> None:
         """Run bf16 passes with kernels of our own between the products; see `fused.fits`.
@@ -338,8 +334,9 @@ class FrozenViT(PromptableViT, Backbone):
         return self._rounded
 
     def _forget_copies(self) -> None:
-        """Of the blocks. They are no child modules, as they are not weights to save."""
-        self.__dict__.update(_rounded=None, _fast=None)
+        """Forget the copies of the blocks. They are not weights to save, so not child modules."""
+        self.__dict__["_rounded"] = None
+        self._fast = FastCopy()
 
     def _apply(self, *args: Any, **kwargs: Any) -> FrozenViT:
         """Drop the copies when weights move or change their type."""
