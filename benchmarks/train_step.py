@@ -5,11 +5,9 @@
 
 The images are noise that stays on the device, because only arithmetic is timed; every contender
 gets the same random draws. FLOP are those of benchmarks/work.py: for ours, the least a step can do.
-"apart" is ours with the three passes one by one, "packed" with one product per layer for all; ours
-alone is whichever of them a run takes on this device. On CUDA our step is also timed with GELU by
-the error function and with 8-bit products (benchmarks/fp8.py), the packed one with each attention
-kernel. Where the time goes, packed and apart, is written beside the record, as
-NAME_profile.txt. benchmarks/memory.py measures the memory of a step.
+On CUDA our step is also timed with torch.compile in place of our own kernels, with GELU by the
+error function and with 8-bit products (benchmarks/fp8.py). Where the time goes is written beside
+the record, as NAME_profile.txt. benchmarks/memory.py measures the memory of a step.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import common
@@ -175,23 +172,12 @@ def ours(step: Step, precision: Precision, accelerate: Acceleration) -> Call:
 
 
 RELEASED = "released, fp32"
-APART: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ()}
-"""What to replace for passes that are not packed."""
 BY_TORCH: dict[str, Any] = {"cprompt.training.acceleration.fits": lambda vit: False}
 """What to replace for blocks that torch.compile fuses, where our own kernels would."""
 EXACT_GELU: dict[str, Any] = {"cprompt.vit.gelu.gelu_by_sigmoid": F.gelu}
 """What to replace for GELU by the error function in compiled passes."""
 FP8: dict[str, Any] = {"cprompt.vit.promptable.RoundedWeights": NarrowWeights}
 """What to replace for products in 8-bit floats where no gradient is needed."""
-PACKED: dict[str, Any] = {"cprompt.vit.passes.PACKED_ON": ("cpu", "cuda")}
-"""What to replace for passes that are packed on a GPU as well."""
-ONE_STREAM = {"cprompt.vit.packed.run_on_streams": lambda *calls: [call() for call in calls]}
-"""What to replace for packed passes whose attention runs one after the other."""
-KERNELS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-}
 
 
 def changed(build: Callable[[Step], Call], replaced: dict[str, Any], step: Step) -> Call:
@@ -224,28 +210,16 @@ def contenders(device: torch.device, compiled: bool = True) -> dict[str, Callabl
 
 
 def variants(device: torch.device) -> dict[str, Callable[[Step], Call]]:
-    """Our step with other GELU, products, packing of its passes, and attention kernels."""
-    known = contenders(device)
-    fastest = known["ours, bf16, compile" if device.type == "cuda" else "ours, fp32"]
+    """Our step on CUDA with other kernels, GELU and products."""
     if device.type != "cuda":
-        return {"apart, fp32": partial(changed, fastest, APART)}
-    attention = "cprompt.vit.packed.ATTENTION"
-    packed = PACKED | BY_TORCH
+        return {}
+    fastest = contenders(device)["ours, bf16, compile"]
     return {
         "ours, bf16, torch.compile": partial(changed, fastest, BY_TORCH),
         "ours, bf16, torch.compile, exact GELU": partial(changed, fastest, BY_TORCH | EXACT_GELU),
         "ours, bf16, torch.compile, fp8 without gradient": partial(
             changed, fastest, BY_TORCH | FP8
         ),
-        "packed, bf16, graphs": partial(changed, known["ours, bf16, graphs"], packed),
-        "packed, bf16, torch.compile": partial(changed, fastest, packed),
-        "packed, bf16, torch.compile, one stream": partial(changed, fastest, packed | ONE_STREAM),
-        **{
-            f"packed, bf16, torch.compile, {name}": partial(
-                changed, fastest, packed | {attention: [kernel]}
-            )
-            for name, kernel in KERNELS.items()
-        },
     }
 
 
@@ -302,15 +276,12 @@ def profiled(take: Call, device: torch.device, steps: int) -> str:
 
 
 def write_profiles(takes: dict[str, Call], device: torch.device, path: Path) -> None:
-    """Profiles of the fastest steps, packed and apart."""
+    """Profiles of our fastest steps."""
     on_cuda = device.type == "cuda"
-    kinds = ("bf16, compile",) if on_cuda else ("fp32", "bf16")
+    names = ("ours, bf16, compile",) if on_cuda else ("ours, fp32", "ours, bf16")
     steps = 5 if on_cuda else 1
     texts = [
-        f"{name}\n\n{profiled(takes[name], device, steps)}\n"
-        for kind in kinds
-        for name in (f"apart, {kind}", f"ours, {kind}", f"packed, {kind}")
-        if name in takes
+        f"{name}\n\n{profiled(takes[name], device, steps)}\n" for name in names if name in takes
     ]
     path.write_text("\n\n".join(texts), encoding="utf-8")
     print("\n\n".join(texts))

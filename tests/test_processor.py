@@ -15,6 +15,10 @@ INTEL = (
 OLD = (
     "vendor_id\t: GenuineIntel\nmodel name\t: A Xeon @ 2 GHz\nflags\t\t: fpu avx512f avx512_vnni\n"
 )
+NEW = (
+    "vendor_id\t: GenuineIntel\nmodel name\t: A Xeon @ 2 GHz\n"
+    "flags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"
+)
 AMD = "vendor_id\t: AuthenticAMD\nmodel name\t: An EPYC\nflags\t\t: fpu avx2\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n"
 
@@ -24,6 +28,7 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n"
     [
         (INTEL, Processor("A Xeon @ 2 GHz", bf16=True, avx512=True, intel=True)),
         (OLD, Processor("A Xeon @ 2 GHz", bf16=False, avx512=True, intel=True)),
+        (NEW, Processor("A Xeon @ 2 GHz", bf16=True, avx512=True, intel=True, amx=True)),
         (AMD, Processor("An EPYC", bf16=False, avx512=False, intel=False)),
         (ARM, Processor("arm64", bf16=True, avx512=False, intel=False)),
     ],

@@ -301,6 +301,7 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step": train_step,
     "train_step_tiny": train_step,
     "train_step_tiny_variants": train_step,
+    "train_step_packed": train_step,
     "train_step_kernels": train_step,
     "train_step_tiny_kernels": train_step,
     "fp8": fp8,

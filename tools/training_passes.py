@@ -6,11 +6,13 @@ Seconds depend on what else ran on a machine; this does not. An image's way thro
 counts one, the way back one more, and a gradient of the backbone's own weights another. Passes are
 counted in runs of one and of three epochs, with few random images and a small backbone, but the
 row's own tasks and settings. What they share is done once per image, the rest in every epoch.
-Writes results/training_passes.json, which tools/results_page.py reads.
+Writes results/training_passes.json, which tools/results_page.py reads. Takes an hour or so on two
+cores.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +78,7 @@ def _images(classes: int, each: int) -> ImageSet:
 
 @contextmanager
 def _counting() -> Iterator[list[int]]:
-    """What every pass outside of evaluation counts; passes are not packed meanwhile."""
+    """What every pass outside of evaluation counts."""
     found: list[int] = []
     evaluating = False
     one_pass, evaluate = PromptableViT._pass, Evaluator.evaluate
@@ -100,13 +102,15 @@ def _counting() -> Iterator[list[int]]:
     with (
         patch.object(PromptableViT, "_pass", counted),
         patch.object(Evaluator, "evaluate", apart),
-        patch("cprompt.vit.passes.PACKED_ON", ()),
     ):
         yield found
 
 
 def main() -> None:
     """Count and write."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     counted: dict[str, dict[str, dict[str, float]]] = {}
     for benchmark, images in IMAGES.items():
         for row in load_table("protocol").rows:

@@ -18,6 +18,8 @@ class Processor(NamedTuple):
     """Whether it multiplies bfloat16 itself."""
     avx512: bool
     intel: bool
+    amx: bool = False
+    """Whether it has units for whole matrices of bfloat16."""
 
 
 def processor() -> Processor:
@@ -35,4 +37,5 @@ def processor() -> Processor:
         bf16=not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags),
         avx512="avx512f" in flags,
         intel=fields.get("vendor_id") == "GenuineIntel",
+        amx="amx_bf16" in flags,
     )

@@ -41,7 +41,6 @@ from cprompt.files import read_json
 from cprompt.research.config import RunConfig, resolve
 from cprompt.research.evaluation import Evaluator, TaskCounts
 from cprompt.research.record import Record
-from cprompt.vit import passes
 
 SIZES = {"image-size": 32, "batch": 2, "tasks": 2, "classes": 3, "length": 2}
 TINY = ["--device=cpu", "--backbone=test_vit", *(f"--{k}={v}" for k, v in SIZES.items())]
@@ -58,16 +57,11 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_train_step_writes_what_it_shows(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train_step.main(TINY)
     result = read_json(results / "train_step.json")
-    assert list(result["contenders"]) == [
-        "released, fp32",
-        "ours, fp32",
-        "ours, bf16",
-        "apart, fp32",
-    ]
+    assert list(result["contenders"]) == ["released, fp32", "ours, fp32", "ours, bf16"]
     shown = capsys.readouterr().out
     profile = (results / "train_step_profile.txt").read_text()
-    assert profile.startswith("apart, fp32")
-    assert "ours, fp32" in profile
+    assert profile.startswith("ours, fp32")
+    assert "ours, bf16" in profile
     assert "aten::addmm" in profile
     first = result["contenders"]["released, fp32"]["seconds"]["median"]
     for name, row in result["contenders"].items():
@@ -77,17 +71,6 @@ def test_train_step_writes_what_it_shows(results: Path, capsys: pytest.CaptureFi
         assert f"{1e3 * seconds:.2f}" in shown
     assert result["hardware"]["torch"] == torch.__version__
     assert result["settings"]["tasks"] == 2
-
-
-def test_only_the_apart_step_reads_its_passes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = train_step.Step("cpu", "test_vit", "random:0", 32, 2, 2, 3, 2)
-    inner, apart = passes.read_apart, []
-    monkeypatch.setattr(passes, "read_apart", lambda *given: apart.append(1) or inner(*given))
-    cpu = torch.device("cpu")
-    for name, build in {**train_step.contenders(cpu), **train_step.variants(cpu)}.items():
-        apart.clear()
-        build(step)()
-        assert bool(apart) == (name == "apart, fp32")
 
 
 def test_train_step_times_what_is_asked_for_beside_the_released_one(

@@ -24,9 +24,8 @@ from cprompt.classifier import learning, model_folder
 from cprompt.errors import BackboneError, ConfigError, DataError
 from cprompt.methods.base import Response
 from cprompt.training.observers import Observer
-from cprompt.vit import passes
 from cprompt.vit.loading import load_backbone
-from cprompt.vit.promptable import Embedded, FrozenViT, Precision, PromptableViT
+from cprompt.vit.promptable import Precision, PromptableViT
 from tests.classifier.common import batch, learnt, photos, tiny
 from tests.classifier.test_model_folder import resealed
 from tests.methods.test_every_method import SMALL
@@ -538,14 +537,7 @@ class Passes:
             self.images += len(embedded)
             return original(vit, embedded, *args, **kwargs)
 
-        packed = passes.read_packed
-
-        def counted_packed(vit: FrozenViT, embedded: Embedded, some: list[Any]) -> list[Tensor]:
-            self.images += sum(len(embedded if of is None else of) for _, of in some)
-            return packed(vit, embedded, some)
-
         monkeypatch.setattr(PromptableViT, "_pass", counted)
-        monkeypatch.setattr(passes, "read_packed", counted_packed)
 
 
 # Three views are counted, one is answered. Training: the current prompt, and at most once an old

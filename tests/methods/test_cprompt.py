@@ -105,12 +105,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("packed", [False, True])
 def test_losses_and_gradients_equal_the_naive_reference(
-    backbone: FrozenViT, variant: str, tasks: int, packed: bool, monkeypatch: pytest.MonkeyPatch
+    backbone: FrozenViT, variant: str, tasks: int
 ) -> None:
-    """Whether the passes are packed or not."""
-    monkeypatch.setattr("cprompt.vit.passes.reads_packed", lambda vit: packed)
     method = learnt(backbone, tasks, **VARIANTS[variant])
     images, targets = batch(method)
     naive = Naive(method, seed=3)

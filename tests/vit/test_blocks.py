@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cprompt.processor import Processor
 from cprompt.vit import blocks
-from cprompt.vit.blocks import attend, is_plain, per_image, run_block, settled
+from cprompt.vit.blocks import attend, fused_is_slow, is_plain, per_image, run_block, settled
 from cprompt.vit.promptable import FrozenViT, Prompts
 from tests.vit.common import close, images, small
 
@@ -88,10 +89,12 @@ def test_only_timm_s_plain_blocks_are_computed_here() -> None:
 
 @pytest.mark.parametrize(("queries", "keys"), [(65, 65), (1, 65), (40, 197)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("slow", [False, True])
 def test_attention_is_that_written_out_in_double_precision(
-    queries: int, keys: int, dtype: torch.dtype
+    queries: int, keys: int, dtype: torch.dtype, slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Up to the rounding of scores, with a gradient and without; images do not meet."""
+    monkeypatch.setattr(blocks, "fused_is_slow", lambda: slow)
     rng = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(4, 3, n, 32, generator=rng).to(dtype) for n in (queries, keys, keys))
     exact, largest = torch.zeros(4, 3, queries, 32, dtype=torch.float64), 0.0
@@ -107,12 +110,22 @@ def test_attention_is_that_written_out_in_double_precision(
     rounding = torch.finfo(dtype).eps / 2
     assert (found - exact).norm() / exact.norm() < (1 + largest) * rounding
     torch.testing.assert_close(found, alone)
-    assert torch.equal(attend(q, k, v), F.scaled_dot_product_attention(q, k, v))
+    fused = F.scaled_dot_product_attention(q, k, v)
+    assert torch.equal(attend(q, k, v), fused)
+    assert torch.equal(found, fused) == (not slow or dtype == torch.float32)
+
+
+@pytest.mark.parametrize("amx", [False, True])
+def test_the_fused_kernel_is_fast_with_amx(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    chip = Processor("a Xeon", bf16=True, avx512=True, intel=True, amx=amx)
+    monkeypatch.setattr(blocks, "processor", lambda: chip)
+    assert fused_is_slow.__wrapped__() is not amx
 
 
 def test_a_bf16_pass_on_a_cpu_is_as_near_as_with_the_fused_kernel(
     backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(blocks, "fused_is_slow", lambda: True)
     x = images(8)
     with torch.no_grad():
         exact, mine = backbone.encode(backbone.embed(x)), backbone.encode(backbone.embed(x, "bf16"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from timm.layers import LayerScale
+from timm.layers import GluMlp, LayerScale, RmsNorm
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
@@ -118,6 +118,8 @@ def test_blocks_that_compute_something_else_are_left_to_others() -> None:
     assert not can_fuse(block(192, 3, 0, qk_norm=True))
     assert not can_fuse(block(192, 3, 0, act_layer=nn.ReLU))
     assert not can_fuse(block(192, 3, 0, act_layer=lambda: nn.GELU(approximate="tanh")))
+    assert not can_fuse(block(192, 3, 0, mlp_layer=GluMlp))
+    assert not can_fuse(block(192, 3, 0, norm_layer=RmsNorm))
     assert not can_fuse(nn.Identity())
     scaled = block(192, 3, 0)
     scaled.ls2 = LayerScale(192)

@@ -1,72 +1,73 @@
-"""Passes read together: packed where that pays and can be done, and one by one elsewhere."""
+"""Passes read together against each pass by itself, and against timm's blocks image by image."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 import torch
 from torch import Tensor
 
-from cprompt.vit import passes
-from cprompt.vit.passes import Pass, read_apart, read_passes, reads_packed
-from cprompt.vit.promptable import FrozenViT, PromptableViT, Prompts
+from cprompt.vit.passes import Pass, read_passes
+from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
 from tests.vit.common import close, images, small
-from tests.vit.test_packed import three_passes
 
 
 def frozen(kind: str = "plain") -> FrozenViT:
     return FrozenViT(small(kind), "small", "random")
 
 
-def test_passes_are_packed_if_all_blocks_are_known_and_frozen() -> None:
-    assert reads_packed(frozen())
-    assert not reads_packed(frozen("blocks of another kind"))
-    assert not reads_packed(PromptableViT(small("plain"), "tuned"))
+def three_passes() -> tuple[list[Pass], list[Tensor]]:
+    """Under a trained prompt, under none, and under one prompt for each of images 3, 0 and 3."""
+    rng = torch.Generator().manual_seed(3)
+
+    def new(*shape: int) -> Tensor:
+        return torch.randn(*shape, 32, generator=rng)
+
+    leaves = [new(2).requires_grad_(), new(3).requires_grad_()]
+    old = Prompts({0: new(3, 3), 1: new(3, 1)})
+    trained = Pass(Prompts({0: leaves[0], 2: leaves[1]}))
+    return [trained, Pass(), Pass(old, torch.tensor([3, 0, 3]))], leaves
 
 
-def test_one_by_one_each_pass_is_a_read_and_the_first_has_a_gradient() -> None:
+def test_each_pass_is_a_read_and_only_the_first_has_a_gradient() -> None:
     vit = frozen("blocks of another kind")
     embedded = vit.embed(images(4, 32))
     some, leaves = three_passes()
-    found = read_apart(vit, embedded, some)
+    found = read_passes(vit, embedded, some)
     for one, feature in zip(some, found, strict=True):
         of = embedded if one.images is None else embedded[one.images]
         close(feature, vit.read(of, one.prompts))
     assert [feature.requires_grad for feature in found] == [True, False, False]
     assert all(g.any() for g in torch.autograd.grad(found[0].sum(), leaves))
     with torch.no_grad():
-        assert not read_apart(vit, embedded, some)[0].requires_grad
+        assert not read_passes(vit, embedded, some)[0].requires_grad
 
 
-@pytest.mark.parametrize("prefixed", [False, True])
-def test_what_cannot_be_packed_is_read_one_by_one(
-    monkeypatch: pytest.MonkeyPatch, prefixed: bool
-) -> None:
-    vit = frozen()
-    embedded = vit.embed(images(4, 32))
+def test_each_image_is_its_own_timm_pass() -> None:
+    vit = frozen("registers")
     some, _ = three_passes()
-    if prefixed:
-        some.append(Pass(Prompts(prefixes={1: (torch.ones(2, 32), torch.ones(2, 32))})))
-    said: list[str] = []
-
-    def counted(name: str) -> Any:
-        inner = getattr(passes, name)
-
-        def call(*given: Any) -> list[Tensor]:
-            said.append(name)
-            found: list[Tensor] = inner(*given)
-            return found
-
-        return call
-
-    for name in ("read_packed", "read_apart"):
-        monkeypatch.setattr(passes, name, counted(name))
-    found = read_passes(vit, embedded, some)
-    assert said == ["read_apart" if prefixed else "read_packed"]
-    for one, other in zip(found, read_apart(vit, embedded, some), strict=True):
-        close(one, other)
+    tokens = vit.embed(images(4, 32)).tokens
+    for one, feature in zip(some, read_passes(vit, Embedded(tokens), some), strict=True):
+        numbers = range(4) if one.images is None else one.images.tolist()
+        for row, number in enumerate(numbers):
+            x, end = tokens[number], vit.n_prefix
+            for layer, block in enumerate(vit.vit.blocks):
+                if layer in one.prompts.tokens:
+                    prompt = one.prompts.tokens[layer]
+                    prompt = prompt[row] if prompt.dim() == 3 else prompt
+                    x = torch.cat([x[:end], prompt, x[end:]])
+                    end += len(prompt)
+                x = block(x[None])[0]
+            torch.testing.assert_close(feature[row], x[0], rtol=1e-4, atol=1e-5)
 
 
-def test_passes_stay_apart_on_devices_where_packing_was_not_measured() -> None:
-    assert not reads_packed(frozen().to("meta"))
+def test_an_image_does_not_see_the_others() -> None:
+    vit = frozen()
+    some, _ = three_passes()
+    one = read_passes(vit, vit.embed(images(4, 32)), some)
+    changed = images(4, 32)
+    changed[1] += 1
+    other = read_passes(vit, vit.embed(changed), some)
+    rows = [0, 2, 3]
+    assert torch.equal(one[0][rows], other[0][rows])
+    assert torch.equal(one[1][rows], other[1][rows])
+    assert torch.equal(one[2], other[2])
+    assert not torch.allclose(one[0][1], other[0][1])

@@ -113,8 +113,6 @@ class Method(nn.Module):
     """Whether each image is answered with the prompt of one task, chosen by its query."""
     features_are_final: ClassVar[bool] = False
     """Whether an image's feature under a given task's prompt never changes after that task."""
-    reads_passes: ClassVar[bool] = False
-    """Whether all passes of a step are read together, by `vit.passes.read_passes`."""
     needs_prompts: ClassVar[bool] = True
     """Whether the backbone must be a `FrozenViT`; if not, any `Backbone` will do."""
     takes_returning: ClassVar[bool] = False

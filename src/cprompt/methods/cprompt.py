@@ -47,7 +47,6 @@ class CPrompt(DrawnPromptsMethod):
     uses_query = True
     selects_task = True
     features_are_final = True
-    reads_passes = True
 
     def __init__(self, backbone: FrozenViT, config: CPromptConfig) -> None:
         super().__init__(backbone, config)

@@ -13,8 +13,6 @@ from cprompt.training.cuda_graphs import GraphStepper
 from cprompt.training.settings import Acceleration
 from cprompt.training.step import Stepper, warn_once
 from cprompt.vit.fused import fits
-from cprompt.vit.packed import read_packed
-from cprompt.vit.passes import reads_packed
 from cprompt.vit.promptable import Embedded, FrozenViT, Precision, PromptableViT
 
 WORTH_COMPILING = 20_000
@@ -60,8 +58,7 @@ def compile_backbones(
         if fusible and _works(vit, "fuse", device, precision):
             continue
         if acceleration == "compile":
-            packed = method.reads_passes and reads_packed(vit)
-            _works(vit, "compile", device, precision, packed)
+            _works(vit, "compile", device, precision)
 
 
 def _works(
@@ -69,7 +66,6 @@ def _works(
     how: Literal["fuse", "compile"],
     device: torch.device,
     precision: Precision,
-    packed: bool = False,
 ) -> bool:
     """Change how `vit` runs its blocks, and run all cases; undo it if anything is raised.
 
@@ -78,7 +74,7 @@ def _works(
     try:
         getattr(vit, how)()
         images = torch.zeros(2, 3, *vit.image_size, device=device)
-        compile_all_cases(vit, images, precision, packed)
+        compile_all_cases(vit, images, precision)
     except Exception as error:
         vit.decompile()
         warn_once(f"the backbone is not {how}d", error)
@@ -86,22 +82,11 @@ def _works(
     return True
 
 
-def compile_all_cases(
-    vit: PromptableViT, images: Tensor, precision: Precision = "fp32", packed: bool = False
-) -> None:
-    """Run a pass without and one with gradient, so that nothing is compiled during training.
-
-    With `packed`, the one with gradient is packed with another.
-    """
+def compile_all_cases(vit: PromptableViT, images: Tensor, precision: Precision = "fp32") -> None:
+    """Run a pass without and one with gradient, so that nothing is compiled during training."""
     with torch.no_grad():
         embedded = vit.embed(images, precision)
         vit.read(embedded)
-    if packed:
-        assert isinstance(vit, FrozenViT)
-        prompt = images.new_zeros(1, vit.dim).requires_grad_()
-        feature, _ = read_packed(vit, embedded, [({0: prompt}, None), ({}, None)])
-        torch.autograd.grad(feature.sum(), prompt)
-        return
     tokens = embedded.tokens.requires_grad_()
     torch.autograd.grad(vit.read(Embedded(tokens, precision)).sum(), tokens)
 

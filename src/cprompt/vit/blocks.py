@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cprompt.processor import processor
 from cprompt.vit.light_timm import Attention, Block
 from cprompt.vit.products import product
 
@@ -66,20 +68,32 @@ def join_prefix(prefix: Tensor, heads: Tensor) -> Tensor:
     return torch.cat([own.transpose(1, 2), heads], dim=2)
 
 
+@cache
+def fused_is_slow() -> bool:
+    """Whether this CPU multiplies bf16 matrices faster than torch's fused kernel goes through them.
+
+    Up to twice as fast at the lengths of a ViT on an AMD EPYC. With AMX, which the kernel uses, it
+    is the products that take up to twice as long.
+    """
+    return not processor().amx
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention of queries (B, heads, n, d) to keys and values (B, heads, N, d).
 
-    In bf16 a CPU multiplies matrices faster than torch's fused kernel goes through them, by up to
-    twice at the lengths of a ViT. The products are rounded between, which the fused kernel avoids;
-    beside the rounding of everything else in the pass that hardly shows. With a gradient the fused
-    one is used all the same: it does not keep how much each token sees of each other.
+    Written out as products where `fused_is_slow`. They are rounded between, which the fused kernel
+    avoids; beside the rounding of everything else in the pass that hardly shows. In a gradient it
+    does, so with one the fused kernel is used all the same.
     """
-    written_out = q.dtype == torch.bfloat16 and q.device.type == "cpu"
-    if not written_out or torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not _by_products(q):
         return F.scaled_dot_product_attention(q, k, v)
     share = (q * q.shape[-1] ** -0.5 @ k.mT).softmax(-1)
     seen: Tensor = share.to(v.dtype) @ v
     return seen
+
+
+def _by_products(q: Tensor) -> bool:
+    return q.dtype == torch.bfloat16 and q.device.type == "cpu" and fused_is_slow()
 
 
 def _query_few(attn: Attention, y: Tensor, asking: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,22 +13,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cprompt.vit.blocks import attend, join_prefix
-from cprompt.vit.light_timm import Block
-from cprompt.vit.packed_block import can_pack
+from cprompt.vit.blocks import attend, is_plain, join_prefix
+from cprompt.vit.gelu import RoundedGELU
+from cprompt.vit.light_timm import Block, Mlp
 
 
 def can_fuse(block: Any) -> bool:
-    """Whether the kernels compute the block: a plain one without scales and norms in attention."""
-    if not can_pack(block):
+    """Whether the kernels compute the block: plain, LayerNorms, GELU, no scales, no other norms."""
+    if not is_plain(block) or type(block.mlp) is not Mlp:
         return False
-    attn = block.attn
-    unused = (block.ls1, block.ls2, attn.q_norm, attn.k_norm, attn.norm)
+    attn, mlp = block.attn, block.mlp
+    unused = (block.ls1, block.ls2, attn.q_norm, attn.k_norm, attn.norm, mlp.norm)
     return (
         all(type(module) is nn.Identity for module in unused)
+        and all(isinstance(norm, nn.LayerNorm) for norm in (block.norm1, block.norm2))
         and all(norm.bias is not None for norm in (block.norm1, block.norm2))
+        and all(type(linear) is nn.Linear for linear in (mlp.fc1, mlp.fc2))
+        and type(mlp.act) in (nn.GELU, RoundedGELU)
+        and mlp.act.approximate == "none"
         and attn.head_dim in (16, 32, 64)  # of 128, the gradient would not fit into registers
-        and block.mlp.act.approximate == "none"
     )
 
 

@@ -19,7 +19,6 @@ from typing import Any
 __all__ = [
     "Attention",
     "Block",
-    "LayerScale",
     "Mlp",
     "PatchEmbed",
     "VisionTransformer",
@@ -141,4 +140,4 @@ with _with_stand_ins():
     import timm
     from timm.layers import Attention, Mlp, PatchEmbed
     from timm.models import is_model, model_entrypoint
-    from timm.models.vision_transformer import Block, LayerScale, VisionTransformer
+    from timm.models.vision_transformer import Block, VisionTransformer

@@ -53,11 +53,6 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _multiply(x, weight, bias)
 
 
-def product_back(g: Tensor, weight: Tensor) -> Tensor:
-    """The gradient (…, I) of `product` with respect to x, from that of its result (…, O)."""
-    return _multiply(g, weight.t(), None) if _by_onednn(g, weight) else g @ weight
-
-
 class FastCopy(Generic[Module]):
     """A module with `product` in its linear layers, copied when it is first asked for.
 
@@ -109,7 +104,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         (weight,) = ctx.saved_tensors
-        return product_back(g, weight), None, None
+        return _multiply(g, weight.t(), None), None, None
 
 
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:

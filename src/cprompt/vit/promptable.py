@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -21,7 +20,6 @@ from cprompt.vit.backbone import Backbone, Channels, TapTokens, normalization_of
 from cprompt.vit.blocks import is_plain, per_image, run_block, settled
 from cprompt.vit.fused import run_fused
 from cprompt.vit.light_timm import VisionTransformer
-from cprompt.vit.packed_block import Stages
 from cprompt.vit.products import FastCopy
 from cprompt.vit.rounded import RoundedWeights
 
@@ -97,7 +95,6 @@ class PromptableViT(nn.Module):
         self.image_size: tuple[int, int] = vit.patch_embed.img_size
         self.n_prefix: int = vit.num_prefix_tokens
         self._run_block: BlockRunner = run_block
-        self.stages = Stages()
         self._compiled = False
 
     def train(self, mode: bool = True) -> PromptableViT:
@@ -113,13 +110,12 @@ class PromptableViT(nn.Module):
         config: Any = torch._dynamo.config
         if hasattr(config, "recompile_limit"):  # several models may share one process
             config.recompile_limit = max(config.recompile_limit, 64)
-        how = partial(torch.compile, *args, **{"dynamic": True, **kwargs})
-        self._run_block, self.stages = how(run_block), Stages().each(how)
+        self._run_block = torch.compile(run_block, *args, **{"dynamic": True, **kwargs})
         self._compiled = True
 
     def decompile(self) -> None:
         """Undo `compile`."""
-        self._run_block, self.stages, self._compiled = run_block, Stages(), False
+        self._run_block, self._compiled = run_block, False
 
     def embed(self, images: Tensor, precision: Precision = "fp32") -> Embedded:
         """Images (B, 3, H, W) to the tokens that enter block 0; passes run in `precision`."""
@@ -196,7 +192,7 @@ class PromptableViT(nn.Module):
                     prefix = prompts.prefixes.get(layer)
                     asking = 1 if class_token_only and layer == self.depth - 1 else None
                     if pending is None:
-                        pending = self.nothing_pending(x, precision)
+                        pending = self._nothing_pending(x, precision)
                     x, pending = run(block, x, pending, prefix, asking)
                 else:
                     x, pending = block(settled(x, pending)), None
@@ -205,7 +201,7 @@ class PromptableViT(nn.Module):
                     after_block(layer, x.float(), end)
         return settled(x, pending).float()
 
-    def nothing_pending(self, x: Tensor, precision: Precision) -> Tensor | None:
+    def _nothing_pending(self, x: Tensor, precision: Precision) -> Tensor | None:
         """None; for compiled blocks zeros, which is one case fewer to compile."""
         if not self._compiled:
             return None
