@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from page_blocks import renewed, table
@@ -297,10 +298,28 @@ def cluster(result: Result) -> str:
     return table(head, rows) + f"\n{result['settings']['backbone']}; {hardware_text(result)}.\n"
 
 
+def serve_versions(result: Result) -> str:
+    """The service's first version and today's, in turn."""
+    answers = {
+        name: [each["answers_a_second"] for each in rounds]
+        for name, rounds in result["rounds"].items()
+    }
+    before = mean(answers["first version"])
+    rows = [
+        [name, " and ".join(f"{rate:.0f}" for rate in rates), f"{mean(rates) / before:.2f}"]
+        for name, rates in answers.items()
+    ]
+    head = ["service", "answers/s, each round", "× first version, on average"]
+    about = f"{result['clients']} clients for {result['seconds']:g} s"
+    return table(head, rows) + f"\n{about}; {hardware_text(result)}.\n"
+
+
 BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "train_step": train_step,
     "train_step_tiny": train_step,
     "train_step_tiny_variants": train_step,
+    "train_step_amx": train_step,
+    "train_step_tiny_amx": train_step,
     "train_step_packed": train_step,
     "train_step_kernels": train_step,
     "train_step_tiny_kernels": train_step,
@@ -317,6 +336,7 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
     "memory": memory,
     "resample": resample,
     "predict_process": predict_process,
+    "serve_versions": serve_versions,
     "neighbours": neighbours,
     "cluster": cluster,
 }
