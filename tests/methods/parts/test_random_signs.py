@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cprompt.methods.parts.random_signs import RandomSigns
+from cprompt.methods.parts.random_signs import AT_ONCE, RandomSigns
 
 SIGNS = [[-1, 1], [-1, 1], [1, 1], [1, 1]]
 
@@ -23,6 +23,16 @@ def test_kept_columns_come_first_and_others_are_signed_sums() -> None:
     others = x[:, [0, 1, 2, 3, 7, 8, 9]].double().numpy()
     expected = others @ (2.0 * bits - 1) / np.sqrt(3)
     np.testing.assert_allclose(found[:, 3:].numpy(), expected, rtol=1e-12)
+
+
+def test_many_columns_are_summed_a_part_at_a_time() -> None:
+    features, width = AT_ONCE * 2 + 30, 13
+    project = RandomSigns(features, width, slice(100, 103))
+    x = torch.randn(4, features, generator=torch.Generator().manual_seed(2)).double()
+    assert project.signs is not None
+    others = np.delete(x.numpy(), [100, 101, 102], axis=1)
+    expected = others @ project.signs.numpy().astype(float) / np.sqrt(10)
+    np.testing.assert_allclose(project(x)[:, 3:].numpy(), expected, rtol=1e-11, atol=1e-12)
 
 
 def test_a_folded_head_answers_alike() -> None:
