@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from cprompt.processor import Processor
 from cprompt.vit import products
@@ -96,6 +97,47 @@ def test_other_products_are_left_to_torch(
     with torch.no_grad():
         product(x, trained)
     assert len(by_onednn) == 2
+
+
+def test_a_bias_that_onednn_would_misread_is_left_to_torch(
+    by_onednn: list[tuple[int, ...]],
+) -> None:
+    x, weight = numbers(4, 8), numbers(7, 8)
+    for bias in (numbers(14)[::2], numbers(1).expand(7), numbers(1)):
+        close(product(x, weight, bias), x @ weight.T + bias)
+    assert by_onednn == []
+    with pytest.raises(RuntimeError):
+        product(x, weight, numbers(6))  # torch's own message
+    trained = numbers(7).requires_grad_()
+    (of_bias,) = torch.autograd.grad(product(x, weight, trained).sum(), trained)
+    close(of_bias, torch.full((7,), 4.0))
+    assert by_onednn == []
+
+
+def test_derivatives_that_onednn_lacks_are_left_to_torch(
+    by_onednn: list[tuple[int, ...]],
+) -> None:
+    x, weight, direction = numbers(4, 8), numbers(7, 8), numbers(4, 8) * 2
+
+    def squares(x: Tensor) -> Tensor:
+        return product(x, weight).square().sum()
+
+    exact = 2 * x @ weight.T @ weight
+    _, along = torch.func.jvp(lambda x: product(x, weight), (x,), (direction,))
+    close(along, direction @ weight.T)
+    close(torch.func.grad(squares)(x), exact)
+    close(torch.func.vmap(lambda row: product(row, weight))(x), x @ weight.T)
+    with forward_ad.dual_level():
+        dual = product(forward_ad.make_dual(x, direction), weight)
+        close(forward_ad.unpack_dual(dual).tangent, direction @ weight.T)
+    traced = torch.jit.trace(lambda x: product(x, weight), x, check_trace=False)
+    assert by_onednn == []
+    close(traced(x), x @ weight.T)
+    leaf = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(squares(leaf), leaf, create_graph=True)
+    close(slope, exact)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
 
 
 def test_copies_have_the_same_weights(by_onednn: list[tuple[int, ...]]) -> None:

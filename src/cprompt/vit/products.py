@@ -14,6 +14,8 @@ from typing import Any, Generic, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.autograd.function import once_differentiable
 
 from cprompt.processor import processor
 
@@ -45,7 +47,7 @@ def mkl_is_slow() -> bool:
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (…, I) times weight (O, I), plus bias (O,): (…, O), as torch's `linear`."""
-    if not _by_onednn(x, weight):
+    if not _by_onednn(x, weight, bias):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled() and x.requires_grad:
         found: Tensor = _Product.apply(x, weight, bias)
@@ -102,20 +104,41 @@ class _Product(torch.autograd.Function):
         return _multiply(x, weight, bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         (weight,) = ctx.saved_tensors
         return _multiply(g, weight.t(), None), None, None
 
 
-def _by_onednn(x: Tensor, weight: Tensor) -> bool:
+def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    trained = [weight] if bias is None else [weight, bias]
     return (
         x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and weight.numel() >= FEWEST
         and mkl_is_slow()
         and not torch.is_autocast_enabled("cpu")
-        and not (weight.requires_grad and torch.is_grad_enabled())
-        and not torch.compiler.is_compiling()  # the operator of an exported graph is torch's
+        and (bias is None or _is_plain_bias(bias, weight))
+        and not (torch.is_grad_enabled() and any(each.requires_grad for each in trained))
+        and not _is_transformed(x)
+    )
+
+
+def _is_plain_bias(bias: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN reads the bias right: it takes no note of strides."""
+    return bias.dtype == torch.float32 and bias.shape == weight.shape[:1] and bias.is_contiguous()
+
+
+def _is_transformed(x: Tensor) -> bool:
+    """Whether a graph is traced, whose operators are torch's, or a derivative is taken forward.
+
+    oneDNN's operator has neither a forward derivative nor rules for `torch.func`.
+    """
+    return bool(
+        torch.compiler.is_compiling()  # first: a compiler cannot read the rest
+        or torch._C._is_tracing()
+        or forward_ad._current_level >= 0
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
     )
 
 
