@@ -112,6 +112,26 @@ def test_forgotten_with_its_photos_a_class_was_never_there() -> None:
     np.testing.assert_allclose(by_name(classifier), by_name(without), atol=1e-5)
 
 
+@pytest.mark.parametrize(("learnt_in", "forgotten_in"), [("bf16", "fp32"), ("fp32", "bf16")])
+def test_photos_may_have_been_counted_in_another_precision(
+    learnt_in: str, forgotten_in: str
+) -> None:
+    """As when a service learnt in bf16 and the command forgets in fp32."""
+    classifier = tiny(precision=learnt_in)
+    for number, counts in enumerate((A, B)):
+        classifier.learn(*batch(number, **counts))
+    classifier.set_params(precision=forgotten_in)
+    green = [*photos("green", 5, seed=0), *photos("green", 3, seed=1)]
+    classifier.forget("green", green)
+    without = tiny(precision=learnt_in)
+    for number, counts in enumerate(({"red": 6}, {"blue": 7, "grey": 4})):
+        without.learn(*batch(number, **counts))
+    classifier.set_params(precision=learnt_in)
+    np.testing.assert_allclose(by_name(classifier), by_name(without), atol=1e-5)
+    with pytest.raises(ModelError, match="not the 7 photos that the class was learnt from"):
+        classifier.forget("blue", photos("blue", 7, seed=9))
+
+
 def test_photos_that_were_not_learnt_cannot_be_forgotten() -> None:
     classifier = learnt(A, B)
     before = classifier.model_id

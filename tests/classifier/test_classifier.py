@@ -584,6 +584,8 @@ def test_fit_forgets_and_partial_fit_goes_on() -> None:
     assert classifier.classes_ == ["red", "sea"]
     assert classifier.fit(*batch(2, moss=4)).classes_ == ["moss"]
     assert len(classifier.history_) == 1
+    classifier.undo()
+    assert classifier.classes_ == ["red", "sea"]
 
 
 def test_bf16_answers_nearly_the_same() -> None:

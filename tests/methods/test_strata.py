@@ -246,6 +246,29 @@ def test_a_class_forgotten_with_its_images_was_never_there(backbone: FrozenViT) 
     )
 
 
+def test_features_that_are_off_by_rounding_leave_no_negative_variance(
+    backbone: FrozenViT,
+) -> None:
+    """As on another processor; here by more than float32 rounds."""
+    method = counted(backbone, [[(0, ALL), (1, ALL)], [(2, ALL), (3, ALL)]])
+    seen, _ = photos(1)
+    with torch.no_grad():
+        exact = method.project(method.feature(method.embed(seen.flatten(0, 1))))
+    rng = torch.Generator().manual_seed(0)
+    # Off by 1e-6 in every number, and one common error, as of a sum in another order.
+    off = exact * (1 + 1e-6 * torch.randn(exact.shape, generator=rng)) + 1e-6
+    without = counted(backbone, [[(0, ALL)], [(2, ALL), (3, ALL)]]).moments.within()
+    method.moments.drop(1, off)
+    found = method.moments.within()
+    plain = counted(backbone, [[(0, ALL), (1, ALL)], [(2, ALL), (3, ALL)]]).moments
+    plain.second -= off.T @ off
+    plain.count, plain.total = plain.count[[0, 2, 3]], plain.total[[0, 2, 3]]
+    worse = (plain.within() - without).abs().max()
+    assert float((found - without).abs().max()) < 0.3 * float(worse)
+    scale = float(without.diagonal().mean())
+    assert float(torch.linalg.eigvalsh(found).min()) > -1e-4 * scale  # 0.001 is added at least
+
+
 def test_other_images_cannot_be_forgotten(backbone: FrozenViT) -> None:
     method = counted(backbone, [[(0, ALL), (1, ALL)]])
     seen, keys = photos(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,8 @@ from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import PhotoLike
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline.views import Preparation
+from cprompt.errors import ModelError
+from cprompt.methods.base import Method
 from cprompt.training.observers import Observer
 
 
@@ -23,13 +26,12 @@ def forgotten(
     preparation: Preparation,
 ) -> ModelState:
     """The state without the class `name`, and without its id; `photos` are all of the class."""
-    method = copy_of(state.method)
     at = state.names.index(name)
-    batches = None
-    if photos is not None:
-        positions = [at] * len(photos)
-        batches = counted_photos(parameters, method, photos, positions, preparation, Observer())
-    method.forget(at, batches)
+    method = copy_of(state.method)
+    if photos is None:
+        method.forget(at)
+    else:
+        _forget_photos(parameters, method, at, photos, preparation)
     names = (*state.names[:at], *state.names[at + 1 :])
     history = [
         dataclasses.replace(
@@ -48,6 +50,33 @@ def forgotten(
         history=tuple(history),
     )
     return with_threshold(state, parameters.accept)[0]
+
+
+def _forget_photos(
+    parameters: Parameters,
+    method: Method,
+    at: int,
+    photos: Sequence[PhotoLike],
+    preparation: Preparation,
+) -> None:
+    """Drop class `at` and what its photos left.
+
+    They may have been counted in another precision than the one that is set now, say by a service.
+    """
+    positions = [at] * len(photos)
+    refused: ModelError | None = None
+    for precision in dict.fromkeys([parameters.precision, "fp32", "bf16"]):
+        how = copy.copy(parameters)
+        how.precision = precision
+        try:
+            method.forget(
+                at, counted_photos(how, method, photos, positions, preparation, Observer())
+            )
+            return
+        except ModelError as error:  # the method is as it was
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 def renamed(state: ModelState, name: str, new: str) -> ModelState:

@@ -195,10 +195,12 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         state, before = self._state, self._before
         self._state = None
         try:
-            return self.learn(X, y)
+            self.learn(X, y)
         except BaseException:
             self._state, self._before = state, before
             raise
+        self._before = (state,)
+        return self
 
     def partial_fit(self: C, X: Any, y: Any = None, classes: Any = None) -> C:
         """The same as `learn`. Classes need not be known in advance, so `classes` is unused."""

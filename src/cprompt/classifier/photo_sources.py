@@ -18,6 +18,7 @@ from PIL import Image
 from cprompt.classifier.hub_datasets import hub_labels, hub_photos, is_hub_dataset
 from cprompt.classifier.photo_places import IMAGE_COLUMNS, photos_at
 from cprompt.classifier.photos import PhotoLike, PhotosOneByOne, short
+from cprompt.data.tar_shards import TarImage
 from cprompt.errors import DataError
 
 UNKNOWN = "unknown"
@@ -87,7 +88,7 @@ def as_photos(photos: Any) -> Sequence[PhotoLike]:
     >>> len(as_photos("a.jpg")), len(as_photos(np.zeros((5, 8, 8, 3), np.uint8)))
     (1, 5)
     """
-    if isinstance(photos, (str, os.PathLike, Image.Image, bytes)):
+    if isinstance(photos, (str, os.PathLike, TarImage, Image.Image, bytes)):
         return [photos]
     if is_hub_dataset(photos):
         return hub_photos(photos)

@@ -273,10 +273,7 @@ class Strata(Method):
             with torch.no_grad():
                 found = [self.project(self.feature(embedded)) for embedded, _ in batches]
             features = torch.cat(found)
-            total, expected = features.sum(0), self.moments.total[at]
-            if len(features) != int(self.moments.count[at]) or not torch.allclose(
-                total, expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max())
-            ):
+            if not self.moments.were_counted(at, features):
                 images = int(self.moments.count[at]) // self.config.views
                 raise ModelError(
                     f"these are not the {images} photos that the class was learnt from",

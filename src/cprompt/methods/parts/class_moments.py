@@ -61,16 +61,33 @@ class ClassMoments(nn.Module):
         With all of its `features` (n, F) nothing of it is left. Without them, its part in the
         covariance within classes stays: how its images differ from their mean, mixed with how the
         images of all other classes do.
+
+        Features computed elsewhere may be off by rounding. What is large in them, the mean, is
+        therefore subtracted as it was counted; else the covariance could get negative variances.
         """
+        total = self.total[at]
+        self.second -= torch.outer(total, total) / self.count[at].clamp(min=1)
         if features is None:
-            total = self.total[at]
-            self.second -= torch.outer(total, total) / self.count[at].clamp(min=1)
             self.left += self.count[at]
         else:
-            x = features.double()
-            self.second.addmm_(x.T, x, alpha=-1)
+            apart = features.double()
+            apart = apart - apart.mean(0)
+            self.second.addmm_(apart.T, apart, alpha=-1)
         rest = torch.arange(len(self.count), device=self.count.device) != at
         self.count, self.total = self.count[rest], self.total[rest]
+
+    def were_counted(self, at: int, features: Tensor) -> bool:
+        """Whether `features` (n, F) can be all those of class `at`: as many, with the same sum.
+
+        Another processor or library rounds otherwise, by about 1e-5 of a feature's length. One
+        image in place of another is off by about half of it.
+        """
+        n = len(features)
+        if n != int(self.count[at]):
+            return False
+        x = features.double()
+        length = x.square().sum(1).mean().sqrt()
+        return bool((x.sum(0) - self.total[at]).norm() <= (1e-3 + 1e-5 * n) * length)
 
     def means(self) -> Tensor:
         """(C, F); zero for a class without images."""

@@ -28,7 +28,7 @@ class PromptKeys(nn.Module):
         self.register_buffer("key_task", torch.empty(0, dtype=torch.long))
 
     def open(self, task: int, n_classes: int, rng: torch.Generator) -> None:
-        """Add the keys of a new task, orthonormal to each other and to the old ones."""
+        """Add the keys of a new task; see `orthonormal_rows`."""
         count = n_classes if self.per == "class" else 1
         self.rows.open(orthonormal_rows(count, self.rows.frozen, rng))
         self.key_task = grown(self.key_task, torch.full((count,), task).to(self.key_task))
