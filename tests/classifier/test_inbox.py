@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import json
 import os
 import shutil
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -120,6 +121,94 @@ def test_a_file_that_changes_while_it_is_answered_is_not_moved(
         assert path.exists()
         monkeypatch.undo()
         assert len(looks(inbox, classifier)) == 1
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"x" * 4000)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "call"), [(shutil, "copyfileobj"), (os, "fsync"), (shutil, "copystat")]
+)
+def test_a_file_that_grows_while_it_is_copied_is_left_for_the_next_look(
+    box: Path,
+    out: Path,
+    classifier: ContinualClassifier,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    call: str,
+    copy: bool,
+) -> None:
+    path = arrive(box, "a.png")
+    inbox = Inbox(box, out, copy=copy)
+    original = getattr(owner, call)
+
+    def and_append(*args: object) -> None:
+        original(*args)
+        append(path)
+
+    with inbox.alone():
+        monkeypatch.setattr(owner, call, and_append)
+        assert looks(inbox, classifier) == []
+        monkeypatch.undo()
+        assert list((out / "red").iterdir()) == []
+        assert not (out / JOURNAL).exists()
+        whole = path.read_bytes()
+        (only,) = looks(inbox, classifier)
+        assert inbox.waiting == 0
+    assert only.target is not None
+    assert only.target.read_bytes() == whole
+    assert len((out / JOURNAL).read_text("utf-8").splitlines()) == 1
+
+
+def test_a_file_that_grows_beside_an_equal_copy_leaves_the_copy(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = arrive(box, "a.png")
+    half = path.read_bytes()
+    (out / "red").mkdir(parents=True)
+    shutil.copy(path, out / "red")  # as a process leaves it that is killed before the journal
+    compare = filecmp.cmp
+
+    def and_append(*args: Any, **named: Any) -> bool:
+        equal = compare(*args, **named)
+        append(path)
+        return equal
+
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        monkeypatch.setattr(filecmp, "cmp", and_append)
+        assert looks(inbox, classifier) == []
+        monkeypatch.undo()
+        whole = path.read_bytes()
+        (only,) = looks(inbox, classifier)
+    assert only.target == out / "red" / "a (2).png"
+    assert only.target.read_bytes() == whole
+    assert (out / "red" / "a.png").read_bytes() == half
+
+
+def test_a_file_that_grows_after_it_was_copied_is_not_removed(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = arrive(box, "a.png")
+    inbox = Inbox(box, out)
+    write = Inbox._write
+
+    def and_append(*args: Any) -> None:
+        write(*args)
+        append(path)
+
+    with inbox.alone():
+        monkeypatch.setattr(Inbox, "_write", and_append)
+        assert len(looks(inbox, classifier)) == 1
+        monkeypatch.undo()
+        whole = path.read_bytes()
+        (only,) = looks(inbox, classifier)
+    assert only.target is not None
+    assert only.target.read_bytes() == whole
+    assert tree(box) == []
 
 
 def test_an_unreadable_file_stays_is_told_once_and_tried_again_when_it_changes(

@@ -2,8 +2,9 @@
 
 A photo is touched only when its size and time were the same in two looks, so that a file which is
 still being written is left alone. It is first copied beside its target under a hidden name, then
-renamed, and removed from the inbox last. A process that is killed at any point leaves every photo
-in the inbox, in its class folder, or in both with equal content; the next look tidies up the last.
+renamed, and removed from the inbox last. If its size or time changed meanwhile, the copy is removed
+and the photo waits for the next look. A process that is killed at any point leaves every photo in
+the inbox, in its class folder, or in both with equal content; the next look tidies up the last.
 """
 
 from __future__ import annotations
@@ -128,18 +129,23 @@ class Inbox:
                 self._done[photo] = sign
                 yield Sorted(photo, None, error=answer)
                 continue
-            target = self._place(photo, self.sorted_into / folder_name(answer.label))
+            target = self._place(photo, sign, self.sorted_into / folder_name(answer.label))
+            if target is None:
+                continue  # it changed while it was copied
             self._write(photo, sign, target, answer)
             if self.copy:
                 self._done[photo] = sign
-            else:
+            elif _signature(photo) == sign:  # otherwise it is sorted again
                 photo.unlink(missing_ok=True)
             yield Sorted(photo, target, answer.label, answer.probability)
 
-    def _place(self, photo: Path, folder: Path) -> Path:
-        """Copy the photo into the folder, completely or not at all; never over another one."""
+    def _place(self, photo: Path, sign: Signature, folder: Path) -> Path | None:
+        """Copy the photo into the folder, completely or not at all; never over another one.
+
+        None if the photo changed meanwhile.
+        """
         try:
-            return self._placed(photo, folder)
+            return self._placed(photo, sign, folder)
         except OSError as error:
             raise DataError(
                 f"cannot be copied into {folder} ({error.strerror or error})",
@@ -147,12 +153,13 @@ class Inbox:
                 hint="free some disk space there, or check its permissions",
             ) from error
 
-    def _placed(self, photo: Path, folder: Path) -> Path:
+    def _placed(self, photo: Path, sign: Signature, folder: Path) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
         number, target = 1, folder / photo.name
         while target.exists():
             if filecmp.cmp(photo, target, shallow=False):
-                return target  # a process was killed after copying it
+                # a process was killed after copying it
+                return target if _signature(photo) == sign else None
             number += 1
             target = folder / f"{photo.stem} ({number}){photo.suffix}"
         part = folder / f".{target.name}.part"
@@ -162,6 +169,8 @@ class Inbox:
                 copied.flush()
                 os.fsync(copied.fileno())
             shutil.copystat(photo, part)
+            if _signature(photo) != sign:
+                return None
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
