@@ -7,6 +7,7 @@ import filecmp
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -211,6 +212,107 @@ def test_a_file_that_grows_after_it_was_copied_is_not_removed(
     assert tree(box) == []
 
 
+def test_a_file_that_goes_away_while_it_is_copied_is_no_error(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = arrive(box, "a.png")
+
+    def gone(*args: object) -> None:
+        path.unlink()
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(shutil, "copyfileobj", gone)
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        assert looks(inbox, classifier) == []
+    assert tree(out) == []
+
+
+@pytest.mark.parametrize("length", [249, 251, 255])
+def test_names_as_long_as_file_systems_allow_are_sorted(
+    box: Path, out: Path, classifier: ContinualClassifier, length: int
+) -> None:
+    name = "é" * 100 + "a" * (length - 204) + ".png"
+    assert len(name.encode()) == length
+    inbox = Inbox(box, out)
+    contents = set()
+    with inbox.alone():
+        for seed in (9, 10, 11):
+            contents.add(arrive(box, name, seed=seed).read_bytes())
+            arrive(box, f"{seed}.png", "sea")
+            assert [each.error for each in looks(inbox, classifier)] == [None, None]
+    assert tree(box) == []
+    kept = [path for path in (out / "red").iterdir() if path.name.startswith("é")]
+    assert {path.read_bytes() for path in kept} == contents
+    assert all(path.suffix == ".png" for path in kept)
+
+
+def test_a_photo_that_cannot_be_copied_stops_no_other_and_is_told_once(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = arrive(box, "a.png").read_bytes()
+    arrive(box, "b.png", "sea")
+    out.mkdir()
+    (out / "red").touch()  # so no folder can be made there
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        stays, moved = looks(inbox, classifier, 4)
+        assert (stays.photo.name, stays.target, stays.label) == ("a.png", None, "red")
+        assert isinstance(stays.error, DataError)
+        assert stays.error.file == str(box / "a.png")
+        assert str(out / "red") in stays.error.message
+        assert (moved.target, moved.error) == (out / "sea" / "b.png", None)
+        assert inbox.waiting == 0
+        assert (box / "a.png").read_bytes() == whole
+        monkeypatch.setattr(inbox_module, "RETRY", 0.0)
+        arrive(box, "a.png", seed=10)  # another photo of that name: told again
+        assert [each.target for each in looks(inbox, classifier, 4)] == [None]
+        assert inbox.waiting == 0
+        (out / "red").unlink()
+        (sorted_now,) = looks(inbox, classifier, 3)
+    assert sorted_now.target == out / "red" / "a.png"
+    assert tree(box) == []
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_journal_that_cannot_be_written_keeps_the_photos(
+    box: Path, out: Path, classifier: ContinualClassifier, copy: bool
+) -> None:
+    arrive(box, "a.png")
+    arrive(box, "b.png", "sea")
+    (out / JOURNAL).mkdir(parents=True)
+    inbox = Inbox(box, out, copy=copy)
+    with inbox.alone():
+        found = looks(inbox, classifier, 3)
+    assert [each.photo.name for each in found] == ["a.png", "b.png"]
+    assert all(each.error and JOURNAL in each.error.message for each in found)
+    assert tree(box) == ["a.png", "b.png"]
+
+
+def test_photos_that_cannot_be_removed_are_copied_and_told_once(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive(box, "a.png")
+    arrive(box, "b.png", "sea")
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == box:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    for _ in range(2):  # and again after a restart
+        inbox = Inbox(box, out)
+        with inbox.alone():
+            found = looks(inbox, classifier, 4)
+            assert inbox.waiting == 0
+        assert [each.target for each in found] == [out / "red" / "a.png", out / "sea" / "b.png"]
+        assert all(each.error and "Permission denied" in each.error.message for each in found)
+    assert tree(box) == ["a.png", "b.png"]
+    assert tree(out) == ["red/a.png", "sea/b.png"]
+
+
 def test_an_unreadable_file_stays_is_told_once_and_tried_again_when_it_changes(
     box: Path, out: Path, classifier: ContinualClassifier
 ) -> None:
@@ -294,7 +396,7 @@ def test_killed_anywhere_no_photo_is_lost_or_doubled(
     assert (out / "red" / "a.png").read_bytes() == whole
 
 
-def test_a_full_disk_leaves_the_photo_for_the_next_look(
+def test_a_full_disk_leaves_the_photo_which_is_tried_again_later(
     box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrive(box, "a.png")
@@ -306,10 +408,13 @@ def test_a_full_disk_leaves_the_photo_for_the_next_look(
     inbox = Inbox(box, out)
     with inbox.alone():
         monkeypatch.setattr(shutil, "copyfileobj", full)
-        with pytest.raises(DataError, match="No space left"):
-            looks(inbox, classifier)
+        (told,) = looks(inbox, classifier, 4)
+        assert told.error is not None
+        assert "No space left" in told.error.message
         monkeypatch.undo()
         assert (tree(box), list((out / "red").iterdir())) == (["a.png"], [])
+        later = time.monotonic() + inbox_module.RETRY
+        monkeypatch.setattr(time, "monotonic", lambda: later)
         assert len(looks(inbox, classifier, 1)) == 1
 
 
