@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ from tests.serve.common import (
     zipped,
 )
 from tests.serve.conftest import Serve
-from tests.serve.fake import FakeClassifier
+from tests.serve.fake import FakeClassifier, Gate
 
 
 def nothing(job: Job) -> None:
@@ -249,6 +250,28 @@ def test_a_job_that_was_cancelled_before_a_kill_is_not_begun_again(
     FakeClassifier.learning.open()
     assert ended(again, id)["state"] == "cancelled"
     assert model_folder.read_about(model) == before
+
+
+def test_a_job_whose_photos_are_being_removed_can_no_longer_be_cancelled(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removing thousands of photos takes seconds, in which the job has ended on disk already."""
+    removal = Gate()
+
+    def slow(path: Path, **options: object) -> None:
+        removal.pass_through()
+
+    client = serve()
+    removal.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(job_queue.shutil, "rmtree", slow)
+        id = teach(client, "red", photo(RED), path="/v1/evaluate").json()["id"]
+        assert removal.reached.wait(10)
+    refused = client.delete(f"/v1/jobs/{id}")
+    as_if_killed(client)
+    assert ended(serve(), id)["state"] == "done"
+    removal.open()
+    error(refused, 409, "job_ended")
 
 
 def test_a_job_that_kills_its_service_each_time_is_given_up(

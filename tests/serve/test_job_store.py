@@ -14,7 +14,7 @@ from cprompt.serve.job import Job
 from cprompt.serve.job_store import JobStore
 from cprompt.serve.uploads import Upload, UploadedPhoto
 
-FORGOTTEN = {"stop", "progress"}
+FORGOTTEN = {"stop", "progress", "ending"}
 """Fields of a job that make sense in its process only."""
 
 

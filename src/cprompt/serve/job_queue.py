@@ -153,8 +153,9 @@ class JobQueue:
         """End a queued job, or ask a running one to stop at its next step; 409 if it has ended."""
         job = self.get(id)
         with self._lock:
-            if job.finished:
-                raise RequestError(409, "job_ended", f"job {id} is already {job.state}")
+            if job.finished or job.ending:
+                state = job.state if job.finished else "ending"
+                raise RequestError(409, "job_ended", f"job {id} is already {state}")
             if id not in self._jobs:
                 raise RequestError(409, "not_here", "another service of this model has this job")
             queued = job.state == "queued"
@@ -247,10 +248,12 @@ class JobQueue:
         return RequestError(422, code, message, file=file).detail()
 
     def _end(self, job: Job, state: State) -> None:
-        """Put the end on the disk first, then remove the photos.
+        """Put the end on the disk first, then remove the photos, which may take seconds.
 
         Before both, tell who wants to know: a kill now makes them hear of it again, never not.
         """
+        with self._lock:
+            job.ending = True
         folder, job.folder = job.folder, None
         job.progress = Progress(state)
         job.upload = Upload([], job.upload.skipped)
