@@ -111,13 +111,16 @@ class JobQueue:
         """Queue a job with the photos and the words that its kind needs; see `Job.expects`."""
         words = dict(arguments or {})
         job = Job(kind, upload or Upload([], []), slot.folder, words, expects, role)
-        self.record(job)
-        self._disk.drop_old(KEPT)
+        self._drop_old()
+        self.record(job)  # nothing after it may fail: the job would be done, despite the error
         with self._lock:
             self._jobs = {id: each for id, each in self._jobs.items() if not each.finished}
             self._jobs[job.id] = job
         slot.filled = True
-        self._thread.submit(self._run, job)
+        try:
+            self._thread.submit(self._run, job)
+        except RuntimeError as error:
+            _log.warning("job %s waits, it cannot be begun now: %s", job.id, error)
         return job
 
     def get(self, id: str) -> Job:
@@ -185,6 +188,13 @@ class JobQueue:
     def _disk(self) -> JobStore:
         assert self._store is not None, "the job queue was not started"
         return self._store
+
+    def _drop_old(self) -> None:
+        """Forget the oldest ended jobs; if that fails, the next job that is added tries again."""
+        try:
+            self._disk.drop_old(KEPT)
+        except (RequestError, sqlite3.Error) as error:
+            _log.warning("old jobs cannot be dropped: %s", error)
 
     def _run(self, job: Job) -> None:
         with self._lock:
