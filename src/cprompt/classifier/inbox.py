@@ -28,7 +28,7 @@ from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.readable import explain_readable
 from cprompt.data.image_files import list_images, require_folder
 from cprompt.errors import ConfigError, DataError
-from cprompt.files import shown_path
+from cprompt.files import append_line, shown_path
 
 JOURNAL = "answers.jsonl"
 """In the sorted folder: one line per photo that was sorted."""
@@ -183,11 +183,7 @@ class Inbox:
             "probability": answer.probability,
             "target": shown_path(target.relative_to(self.sorted_into)),
         }
-        line = json.dumps(row, ensure_ascii=False) + "\n"
-        with (self.sorted_into / JOURNAL).open("a+b") as file:
-            if file.tell() and not _ends_a_line(file):
-                line = "\n" + line  # a process was killed while writing
-            file.write(line.encode())
+        append_line(self.sorted_into / JOURNAL, json.dumps(row, ensure_ascii=False))
         self._journal.add(key)
 
     def _read_journal(self) -> Iterator[dict[str, Any]]:
@@ -211,11 +207,6 @@ def folder_name(name: str) -> str:
         return safe
     digest = hashlib.sha256(encoded).hexdigest()[:8]
     return f"{encoded[:_LONGEST].decode(errors='ignore')}-{digest}"
-
-
-def _ends_a_line(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return bool(file.read(1) == b"\n")
 
 
 def _signature(path: Path) -> Signature | None:
