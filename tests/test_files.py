@@ -14,7 +14,14 @@ import pytest
 
 from cprompt import files
 from cprompt.errors import CheckpointError, ConfigError
-from cprompt.files import check_writable, read_json, shown_path, write_bytes, write_json
+from cprompt.files import (
+    append_line,
+    check_writable,
+    read_json,
+    shown_path,
+    write_bytes,
+    write_json,
+)
 
 
 def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -196,6 +203,23 @@ def test_a_folder_that_may_not_be_changed_is_refused(
         check_writable(tmp_path / "a" / "x.json")
     assert asked == [(tmp_path, os.W_OK | os.X_OK)]
     assert error.value.file == str(tmp_path / "a" / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", "é\n"), ("a\n", "a\né\n"), ('{"cut": "', '{"cut": "\né\n'), ("\n", "\né\n")],
+)
+def test_a_line_that_is_added_is_a_line_of_its_own(tmp_path: Path, before: str, after: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(before, encoding="utf-8")
+    append_line(path, "é")
+    assert path.read_text("utf-8") == after
+
+
+def test_the_first_line_makes_its_file(tmp_path: Path) -> None:
+    append_line(tmp_path / "x.jsonl", "a")
+    append_line(tmp_path / "x.jsonl", "b")
+    assert (tmp_path / "x.jsonl").read_bytes() == b"a\nb\n"
 
 
 def test_only_bytes_that_are_not_utf8_are_escaped() -> None:

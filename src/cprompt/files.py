@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from cprompt.errors import CheckpointError, ConfigError
 
@@ -55,6 +55,18 @@ def write_bytes(path: Path, data: bytes) -> None:
             file=path,
             hint="free some disk space, or choose another folder",
         ) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file; an OSError if it cannot be written.
+
+    Whoever wrote before may have been killed in the middle of a line, or met a full disk. What is
+    left of that line is ended first, so that only it is unreadable.
+    """
+    with path.open("a+b") as file:
+        if file.tell() and not _ends_a_line(file):
+            line = "\n" + line
+        file.write((line + "\n").encode())
 
 
 def check_writable(path: Path) -> None:
@@ -122,3 +134,8 @@ def under_prefix(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
     """
     start = f"{prefix}/"
     return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+
+
+def _ends_a_line(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"

@@ -32,7 +32,7 @@ from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.readable import explain_readable
 from cprompt.data.image_files import list_images, require_folder
 from cprompt.errors import ConfigError, DataError
-from cprompt.files import shown_path
+from cprompt.files import append_line, shown_path
 
 JOURNAL = "answers.jsonl"
 """In the sorted folder: one line per photo that was sorted."""
@@ -241,15 +241,9 @@ class Inbox:
             "probability": answer.probability,
             "target": shown_path(target.relative_to(self.sorted_into)),
         }
-        line = json.dumps(row, ensure_ascii=False) + "\n"
         journal = self.sorted_into / JOURNAL
-        with (
-            _naming(photo, f"cannot be noted in {journal}", hint="check the disk and permissions"),
-            journal.open("a+b") as file,
-        ):
-            if file.tell() and not _ends_a_line(file):
-                line = "\n" + line  # a process was killed while writing
-            file.write(line.encode())
+        with _naming(photo, f"cannot be noted in {journal}", hint="check the disk and permissions"):
+            append_line(journal, json.dumps(row, ensure_ascii=False))
         self._journal.add(key)
 
     def _read_journal(self) -> Iterator[dict[str, Any]]:
@@ -306,11 +300,6 @@ def _naming(photo: Path, what: str, *, hint: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(f"{what} ({error.strerror or error})", file=photo, hint=hint) from error
-
-
-def _ends_a_line(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return bool(file.read(1) == b"\n")
 
 
 def _signature(path: Path) -> Signature | None:
