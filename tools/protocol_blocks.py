@@ -180,9 +180,9 @@ def notes_on(benchmark: str, found: Mapping[str, Sequence[Record]]) -> str:
         for row in grid.to_choose
         if choose(outcomes(grid, row, benchmark, tried, SETTINGS)) is None
     ]
-    notes = {"Not run yet": absent, "Not chosen yet, so as published": unchosen}
+    notes = {"not run yet": absent, "not chosen yet, so as in the recipe": unchosen}
     return " ".join(
-        f"{what} on {SHORT_TITLES[benchmark]}: {'; '.join(labels)}."
+        f"On {SHORT_TITLES[benchmark]}, {what}: {'; '.join(labels)}."
         for what, labels in notes.items()
         if labels
     )
