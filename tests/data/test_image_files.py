@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import struct
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from cprompt.data.image_files import (
     upright_rgb,
 )
 from cprompt.errors import DataError
+from tests.waiting import soon
 
 
 def pixels(path: Path) -> list[tuple[int, ...]]:
@@ -467,6 +469,36 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     with pytest.raises(DataError, match=r"folder\.jpg: is a folder, not an image"):
         read_image(tmp_path / "folder.jpg")
+
+
+@pytest.mark.parametrize("name", ["pipe.jpg", "link.jpg"])
+def test_a_pipe_is_refused_and_not_waited_for(pipe: Path, name: str) -> None:
+    pipe.with_name("link.jpg").symlink_to(pipe)
+    with pytest.raises(DataError, match=rf"{name}: is a pipe, not a file; store") as caught:
+        soon(lambda: read_image(pipe.with_name(name)))
+    assert caught.value.file == str(pipe.with_name(name))
+
+
+def test_a_pipe_that_takes_a_files_place_after_the_check_is_refused(
+    pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regular = saved(tmp_path, noise()).stat()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", lambda path, **options: regular)
+        with pytest.raises(DataError, match="is a pipe"):
+            soon(lambda: read_image(pipe))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has neither")
+def test_devices_and_sockets_are_refused_and_links_to_images_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="/dev/zero: is a device, not a file"):
+        read_image(Path("/dev/zero"))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket.jpg"))
+        with pytest.raises(DataError, match=r"socket\.jpg: is a socket, not a file"):
+            read_image(tmp_path / "socket.jpg")
+    (tmp_path / "link.png").symlink_to(saved(tmp_path, noise()))
+    assert np.array_equal(read_image(tmp_path / "link.png"), noise())
 
 
 def test_an_image_is_read_from_an_open_file_under_a_name() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -40,6 +42,8 @@ _READERS = {
 
 REMEDY = "copy it again or delete it; `cprompt doctor` lists all such files"
 """What to do about an image that cannot be read: the hint of this module's errors."""
+
+_SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 _EXIF_ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -78,9 +82,18 @@ def formats() -> tuple[str, ...]:
 
 def read_image(path: Path, side: int | None = None) -> Image.Image:
     """The image in `path` as upright 8-bit RGB; see `decode_image`."""
+    with opened_image(path) as file:
+        return decode_image(file, str(path), side)
+
+
+@contextmanager
+def opened_image(path: Path) -> Iterator[BinaryIO]:
+    """An image file, open for reading; a DataError if that fails or it is not a file."""
     try:
-        with path.open("rb") as file:
-            return decode_image(file, str(path), side)
+        refuse_special(path.stat(), path)  # opening a pipe waits until somebody writes to it
+        with open(path, "rb", opener=_open_at_once) as file:
+            refuse_special(os.fstat(file.fileno()), path)  # it may have been replaced meanwhile
+            yield file
     except FileNotFoundError as error:
         raise DataError("does not exist", file=path, hint=REMEDY) from error
     except IsADirectoryError as error:
@@ -91,6 +104,20 @@ def read_image(path: Path, side: int | None = None) -> Image.Image:
             file=path,
             hint="check its permissions and the disk it is on",
         ) from error
+
+
+def refuse_special(found: os.stat_result, name: Path | str) -> None:
+    """Raise a DataError, which calls it `name`, for a pipe, a socket or a device."""
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise DataError(
+            f"is {_SPECIAL.get(stat.S_IFMT(found.st_mode), 'a device')}, not a file",
+            file=name,
+            hint="store what it gives in a file, or delete it",
+        )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # Windows has none
 
 
 def decode_image(file: BinaryIO, name: str, side: int | None = None) -> Image.Image:
