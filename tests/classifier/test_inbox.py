@@ -18,6 +18,7 @@ from cprompt.classifier import inbox as inbox_module
 from cprompt.classifier.inbox import JOURNAL, Inbox, Sorted, folder_name
 from cprompt.errors import ConfigError, DataError
 from tests.classifier.common import learnt, photos, saved
+from tests.waiting import soon
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,22 @@ def test_what_is_unknown_goes_apart(box: Path, out: Path) -> None:
         looks(inbox, unsure)
     expected = zip(answers, files, strict=True)
     assert tree(out) == sorted(f"{answer}/{file.name}" for answer, file in expected)
+
+
+def test_a_pipe_among_the_photos_does_not_stop_the_others(
+    box: Path, out: Path, classifier: ContinualClassifier, pipe: Path
+) -> None:
+    (box / "b.jpg").symlink_to(pipe)
+    files = [arrive(box, "a.png"), arrive(box, "c.png", "sea")]
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        found = soon(lambda: looks(inbox, classifier, times=3), seconds=60)
+    (refused,) = [each for each in found if each.target is None]
+    assert refused.photo == box / "b.jpg"
+    assert refused.error is not None
+    assert refused.error.message == "is a pipe, not a file"
+    assert [each.photo for each in found if each.target] == files
+    assert inbox.waiting == 0
 
 
 def test_a_file_that_grows_is_left_alone_until_it_rests(
