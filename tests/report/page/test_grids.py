@@ -28,11 +28,11 @@ def test_the_summary_is_by_hand(make_run: MakeRun) -> None:
     shown = dict(zip(head, line, strict=True))
     assert shown["n"] == "2"
     assert shown["Last-acc"] == "75.00±35.36"
-    assert shown["FF (paper)"] == "2.50±31.82"  # 25 and -20
-    assert shown["Old"] == "76.67±33.00"  # 8 and 15 of 15
-    assert shown["New"] == "66.67±47.14"
-    assert shown["Picked right"] == "61.11±0.00"
-    assert shown["Last, right prompt"] == "72.22±0.00"
+    assert shown["FF (paper's formula)"] == "2.50±31.82"  # 25 and -20
+    assert shown["Old classes, at the end"] == "76.67±33.00"  # 8 and 15 of 15
+    assert shown["New classes, at the end"] == "66.67±47.14"
+    assert shown["Prompt picked right"] == "61.11±0.00"
+    assert shown["Last-acc, right prompt given"] == "72.22±0.00"
     assert "last_accuracy_first" in metrics
 
 

@@ -32,7 +32,7 @@ def summary_grid(section: Section) -> tuple[Grid, list[str]]:
         (s.label, len(s.finished), *(cells[s.label].get(name) for name in metrics))
         for s in section.series
     )
-    head = ("", "n", *(METRIC_TEXTS[name].heading for name in metrics))
+    head = ("", "n", *(METRIC_TEXTS[name].title for name in metrics))
     notes = ("n: number of finished runs that the means are taken over.",)
     return Grid(f"Summary of {section.title}", head, rows, notes), metrics
 

@@ -106,10 +106,9 @@ class SectionBuilder:
     def _summary(self) -> Part:
         grid, metrics = summary_grid(self.section)
         texts = {self._ident(name): (name, METRIC_TEXTS[name]) for name in metrics}
-        links = {text.heading: ident for ident, (_, text) in texts.items()}
+        links = {text.title: ident for ident, (_, text) in texts.items()}
         entries = [
-            (ident, text.heading, f"{text.meaning} [{name}]")
-            for ident, (name, text) in texts.items()
+            (ident, text.title, f"{text.meaning} [{name}]") for ident, (name, text) in texts.items()
         ]
         return Part(
             self._ident("summary"),
@@ -166,12 +165,13 @@ class SectionBuilder:
         )
 
     def _forgetting(self, series: RecordsByLabel) -> Part:
+        of_paper = METRIC_TEXTS["forgetting_paper"].title
         drawing = self._drawing(
             "forgetting",
             figures.forgetting(self.records),
             "Bars: the best accuracy on the task before the last task minus that at the end, the "
-            "terms of metrics.forgetting_paper, whose mean is FF (paper). Short lines: accuracy "
-            "right after learning the task minus that at the end, the terms of "
+            f"terms of metrics.forgetting_paper, whose mean is {of_paper}. "
+            "Short lines: accuracy right after learning the task minus that at the end, the terms of "
             "metrics.backward_transfer with the opposite sign. Means over runs.",
             f"Bars of the points forgotten on each task: {', '.join(series)}",
             self._shown_runs(series),
