@@ -29,18 +29,23 @@ def test_a_method_looks_the_same_whatever_stands_beside_it() -> None:
 
 
 def test_labels_of_one_method_share_its_colour_beside_others() -> None:
-    labels = {f"CPrompt {i}": "cprompt" for i in range(32)}
+    labels = dict.fromkeys(("CPrompt", "CPrompt, off", "CPrompt, long"), "cprompt")
     found = styles_of(labels | {"L2P": "l2p"})
-    variants = [found[label] for label in labels]
-    assert {style.color for style in variants} == {OF_METHOD["cprompt"].color}
-    assert len({(style.marker, style.linestyle, style.hollow) for style in variants}) == 32
-    assert [style.hollow for style in variants[:2]] == [False, True]
+    first, *others = (found[label] for label in labels)
+    assert first == OF_METHOD["cprompt"]
+    assert {style.color for style in others} == {first.color}
+    assert len({(s.marker, s.linestyle) for s in (first, *others)}) == 3
+    assert all(style.hollow and style.face == "none" for style in others)
 
 
-def test_labels_of_one_method_alone_have_colours_of_their_own() -> None:
-    found = styles_of({"CPrompt": "cprompt", "CPrompt, off": "cprompt"})
-    assert found == {"CPrompt": style_at(0), "CPrompt, off": style_at(1)}
-    assert styles_of({"CPrompt": "cprompt"}) == {"CPrompt": OF_METHOD["cprompt"]}
+def test_many_labels_of_a_method_are_told_apart_by_colour() -> None:
+    labels = {f"CPrompt {i}": "cprompt" for i in range(6)}
+    found = styles_of(labels | {"L2P": "l2p"})
+    assert found["CPrompt 0"] == OF_METHOD["cprompt"]
+    assert found["L2P"] == OF_METHOD["l2p"]
+    assert len({style.color for style in found.values()}) == 7
+    alone = list(styles_of(labels).values())
+    assert alone == [style_at(i) for i in range(6)]
 
 
 def test_the_longest_title_that_begins_a_label_is_its_method() -> None:

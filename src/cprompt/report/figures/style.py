@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from cprompt.methods.registry import METHODS
@@ -14,6 +15,8 @@ from cprompt.report.settings import method_of
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#777777")
 MARKERS = "osD^vPX*"
 LINES = ("-", "--", "-.", ":")
+MOST_VARIANTS = 3
+"""Series of one method that share its colour in a figure."""
 INK = "#010203"
 """Stands for the text colour of the page; `files.to_svg` replaces it."""
 
@@ -61,21 +64,21 @@ def style_at(index: int) -> Style:
 def styles_of(methods: Mapping[str, str]) -> dict[str, Style]:
     """The style of every label, given the name of its method.
 
-    A method of the package has its own style, another one the next style that is free. Several
-    labels of a method share its colour; all but the first have other, hollow markers and other
-    lines. Where all labels are of one method, the method tells nothing apart: each has the style
-    of its position.
+    A method of the package has its own style, another one the next style that is free. Up to
+    MOST_VARIANTS labels of a method share its colour; all but the first have other, hollow markers
+    and other lines. More would be hard to tell apart, so all but the first have styles that are
+    free; where all labels are of one method, each has the style of its position.
     """
-    names = list(dict.fromkeys(methods.values()))
-    if len(names) == 1 and len(methods) > 1:
+    count = Counter(methods.values())
+    if len(count) == 1 and len(methods) > MOST_VARIANTS:
         return {label: style_at(i) for i, label in enumerate(methods)}
-    taken = {(style.color, style.marker) for style in OF_METHOD.values()}
-    free = (s for i in range(1000) if ((s := style_at(i)).color, s.marker) not in taken)
-    own = {name: OF_METHOD[name] if name in OF_METHOD else next(free) for name in names}
+    free = _free({OF_METHOD[name].color for name in count if name in OF_METHOD})
+    own = {name: OF_METHOD[name] if name in OF_METHOD else next(free) for name in count}
     often: Counter[str] = Counter()
     found = {}
     for label, name in methods.items():
-        found[label] = _variant(own[name], often[name])
+        many = count[name] > MOST_VARIANTS and often[name] > 0
+        found[label] = next(free) if many else _variant(own[name], often[name])
         often[name] += 1
     return found
 
@@ -94,10 +97,16 @@ def styles_of_labels(labels: Sequence[str]) -> dict[str, Style]:
     )
 
 
+def _free(used: Set[str]) -> Iterator[Style]:
+    """Styles that no method of the package has; those in other colours than `used` come first."""
+    taken = {(style.color, style.marker) for style in OF_METHOD.values()}
+    found = [s for i in range(32) if ((s := style_at(i)).color, s.marker) not in taken]
+    return itertools.cycle(sorted(found, key=lambda style: style.color in used))
+
+
 def _variant(style: Style, number: int) -> Style:
-    """The same colour with another marker and line, hollow; the first 32 differ."""
+    """The same colour with another marker and line, hollow, but for the first."""
     if number == 0:
         return style
-    turn, place = divmod(number, len(MARKERS))
-    marker = MARKERS[(MARKERS.index(style.marker) + place) % len(MARKERS)]
-    return Style(style.color, marker, LINES[(place + turn) % len(LINES)], hollow=True)
+    marker = MARKERS[(MARKERS.index(style.marker) + number) % len(MARKERS)]
+    return Style(style.color, marker, LINES[number], hollow=True)

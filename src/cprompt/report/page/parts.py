@@ -21,6 +21,7 @@ from cprompt.report.page.grids import (
     run_grid,
     summary_grid,
     task_grid,
+    without_common,
 )
 from cprompt.report.runs import RecordedRun
 from cprompt.report.series import Section, repeated_seeds
@@ -89,6 +90,14 @@ class SectionBuilder:
         shown: Literal["table", "folded_table"] = "table",
     ) -> TableBlock:
         self._write_table(kind, grid)
+        return self._shown_table(grid, links, shown)
+
+    def _shown_table(
+        self,
+        grid: Grid,
+        links: dict[str, str] | None = None,
+        shown: Literal["table", "folded_table"] = "table",
+    ) -> TableBlock:
         head, *rows = grid.lines()
         return TableBlock(grid.title, head, rows, grid.texts, grid.notes, links or {}, kind=shown)
 
@@ -170,8 +179,8 @@ class SectionBuilder:
             "forgetting",
             figures.forgetting(self.records),
             "Bars: the best accuracy on the task before the last task minus that at the end, the "
-            f"terms of metrics.forgetting_paper, whose mean is {of_paper}. "
-            "Short lines: accuracy right after learning the task minus that at the end, the terms of "
+            f"terms of metrics.forgetting_paper, whose mean is {of_paper}. Short lines: accuracy "
+            "right after learning the task minus that at the end, the terms of "
             "metrics.backward_transfer with the opposite sign. Means over runs.",
             f"Bars of the points forgotten on each task: {', '.join(series)}",
             self._shown_runs(series),
@@ -281,12 +290,14 @@ class SectionBuilder:
         )
 
     def _runs(self) -> Part:
+        grid = run_grid(self.section)
+        self._write_table("runs", grid)
         return Part(
             self._ident("runs"),
             "Runs",
             "Each record. Equal settings have an equal digest. Seeds are those of class order, "
             "initialisation and data; one number where all three are the same.",
-            [self._table("runs", run_grid(self.section))],
+            [self._shown_table(without_common(grid, grid.head.index("backbone")))],
         )
 
 
