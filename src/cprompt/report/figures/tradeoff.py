@@ -133,4 +133,4 @@ def _area(one: Bbox, other: Bbox) -> float:
     """Of what two boxes share."""
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
-    return max(width, 0.0) * max(height, 0.0)
+    return float(max(width, 0.0) * max(height, 0.0))
