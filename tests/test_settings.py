@@ -91,6 +91,7 @@ def test_options_are_copied_not_shared() -> None:
         ({"count": "3"}, "here.count: '3' is not a whole number"),
         ({"count": None}, "here.count: None is not a whole number"),
         ({"rate": "fast"}, "here.rate: 'fast' is not a number"),
+        ({"rate": 10**400}, f"here.rate: {10**400} is not a number"),
         ({"label": 5}, "here.label: 5 is not text"),
         ({"active": 1}, "here.active: 1 is not true or false"),
         ({"active": "yes"}, "here.active: 'yes' is not true or false"),

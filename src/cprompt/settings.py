@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import types
@@ -111,7 +112,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             return tuple(_convert(args[0], v, where) for v in value)
         raise ConfigError(f"{where}: {value!r} is not {_describe(hint)}")
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        with contextlib.suppress(OverflowError):  # a whole number of hundreds of digits
+            return float(value)
     if origin is dict and isinstance(value, Mapping):
         return dict(value)
     plain = origin or hint

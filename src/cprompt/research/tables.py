@@ -233,7 +233,10 @@ def fill(
             records = [record for record in found if record is not None and record.finished]
             wanted += len(seeds)
             finished += len(records)
-            backbones |= {f"{r.backbone['name']} ({r.backbone['weights']})" for r in records}
+            backbones |= {
+                f"{r.backbone.get('name', 'unknown')} ({r.backbone.get('weights', 'unknown')})"
+                for r in records
+            }
             for record in records:
                 numberings[benchmark].setdefault(tuple(record.classes), []).append(row.label)
             summaries = [record.summary() for record in records]
