@@ -73,6 +73,11 @@ def test_a_report_goes_to_its_folder_with_its_title(
     assert Path("mine/figures/shapes-3-tasks-accuracy.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.usefixtures("built")
+def test_one_run_is_called_one_run(runs: Path) -> None:
+    assert ok(str(runs / "one")).startswith("1 run in 1 series\n")
+
+
 def test_the_default_folder_and_any_way_to_name_the_runs(runs: Path, built: Asked) -> None:
     ok(str(runs / "two"), str(runs / "one" / "record.json"))
     assert Path("report/report.html").read_bytes() == b"page"
