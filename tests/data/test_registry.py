@@ -62,7 +62,7 @@ def test_an_unknown_option_is_refused_with_the_valid_ones(tmp_path: Path) -> Non
         ("shapes", {"size": "abc"}, "shapes.size: 'abc' is not a whole number"),
         ("shapes", {"classes": 2.5}, "shapes.classes: 2.5 is not a whole number"),
         ("folder", {"test_fraction": "half"}, "folder.test_fraction: 'half' is not a number"),
-        ("folder", {"classes": "cat"}, "folder.classes: 'cat' is not a list (each text) or empty"),
+        ("folder", {"classes": 3}, "folder.classes: 3 is not a list (each text) or empty"),
         ("imagenet_r", {"split": "b"}, "imagenet_r.split: 'b' is not one of 'coda', 'random'"),
         ("stanford_cars", {"class_list": 3}, "stanford_cars.class_list: 3 is not Path or text or"),
     ],
