@@ -16,6 +16,7 @@ from cprompt.data.registry import (
     DatasetInfo,
     DatasetRegistry,
     load_dataset,
+    numbered_officially,
     register_dataset,
 )
 from cprompt.errors import ConfigError, DataError
@@ -72,6 +73,22 @@ def test_an_option_of_the_wrong_type_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_dataset(dataset, tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "classes", "official"),
+    [
+        ("stanford_cars", "bac", True),
+        ("stanford_cars", "abc", False),
+        ("stanford_cars-sorted-labels", "abc", False),
+        ("folder", "abc", None),
+        ("forgotten", "abc", None),
+    ],
+)
+def test_whether_labels_are_the_official_ones(
+    dataset: str, classes: str, official: bool | None
+) -> None:
+    assert numbered_officially(dataset, tuple(classes)) is official
 
 
 def test_only_a_drawn_dataset_needs_no_folder() -> None:
