@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cprompt.cli.arguments import MODEL, MOVED_WEIGHTS
+from cprompt.cli.arguments import MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
 
 
@@ -15,6 +15,7 @@ def rename(
     name: str = typer.Argument(help="Name of the class."),
     new: str = typer.Argument(help="Its new name, which no class has."),
     weights: str | None = MOVED_WEIGHTS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
     """Call a class of a model by another name; `cprompt undo` takes it back."""
     from cprompt.classifier import model_folder

@@ -29,7 +29,8 @@ def report(
     for name, data in sorted(made.files.items(), key=lambda file: file[0] == "report.html"):
         write_bytes(out / name, data)
     unfinished = f", {made.unfinished} unfinished (in no mean)" if made.unfinished else ""
-    say(*notes, f"{len(found)} runs in {made.series} series{unfinished}")
+    runs_found = f"{len(found)} run{'s' if len(found) > 1 else ''}"
+    say(*notes, f"{runs_found} in {made.series} series{unfinished}")
     if old := _of_another_report(out, made.files):
         more = f" and {len(old) - 1} more" if len(old) > 1 else ""
         say(f"Left in {out} from another report: {old[0]}{more}")
