@@ -24,6 +24,15 @@ from cprompt.files import (
 )
 
 
+def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
+    left = ["a.json.part", "a.json.0123456789abcdef.part"]
+    others = ["a.json", "a.json.0123456789abcdeg.part", "b.json.part", "aajson.part"]
+    for name in left + others:
+        (tmp_path / name).touch()
+    files.remove_parts(tmp_path, "a.json", "c.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
 def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "x.json"
     write_json(path, {"name": "é名", "n": [1, 2.5, None]})

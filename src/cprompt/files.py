@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -55,6 +57,18 @@ def write_bytes(path: Path, data: bytes) -> None:
             file=path,
             hint="free some disk space, or choose another folder",
         ) from error
+
+
+def remove_parts(folder: Path, *names: str) -> None:
+    """Remove what processes that were killed while they wrote these files have left.
+
+    Only where nobody else is writing them.
+    """
+    for name in names:
+        ending = re.compile(re.escape(name) + PART_ENDING)
+        for path in folder.glob(f"{glob.escape(name)}*.part"):
+            if ending.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
 
 def append_line(path: Path, line: str) -> None:

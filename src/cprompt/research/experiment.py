@@ -13,6 +13,7 @@ from cprompt.data.pipeline.decoded import DecodedImages, Progress
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.device import pick_device
 from cprompt.errors import CheckpointError, ConfigError, DataError
+from cprompt.files import remove_parts
 from cprompt.methods.base import Method, create_method
 from cprompt.methods.registry import method_class
 from cprompt.ranks import choose_gpu, join
@@ -21,7 +22,7 @@ from cprompt.research.beside import DecodedBeside
 from cprompt.research.checkpoint import CHECKPOINT, RunCheckpoint, check_backbone, load_run
 from cprompt.research.config import RunConfig, deciding_settings, flatten
 from cprompt.research.evaluation import Evaluator, usable_modes
-from cprompt.research.record import Record, environment, peak_memory
+from cprompt.research.record import FILE, Record, environment, peak_memory
 from cprompt.research.stream import TaskStream
 from cprompt.research.training_health import training_warnings
 from cprompt.seeds import mix
@@ -138,6 +139,8 @@ class Experiment:
     def run(self) -> Record:
         """Learn and evaluate all tasks that are left."""
         self.observer.stream_begins(self.n_tasks)
+        if self.ranks.first:
+            remove_parts(self.folder, CHECKPOINT, FILE)
         self._save()  # after a kill, the record may be older than the checkpoint
         clock = self.checkpoint.clock
         clock.start()
