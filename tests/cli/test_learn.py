@@ -80,6 +80,20 @@ def test_a_first_batch_that_fails_leaves_no_folder(main: Main, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
+def test_a_model_whose_description_is_gone_is_refused_before_learning(
+    model: Path, photos: Path, main: Main, tmp_path: Path
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(model, folder)
+    (folder / "model.json").unlink()
+    before = {path.name for path in folder.iterdir()}
+    for asked in (("learn", folder, photos / "january", *QUICK), ("info", folder)):
+        assert "model.json: is missing; " in main.error(*asked)
+        assert {path.name for path in folder.iterdir()} - {".lock"} == before - {".lock"}
+    ok("undo", folder)
+    assert json.loads(ok("info", folder, "--json"))["generation"] == 1
+
+
 # --- past one process ---------------------------------------------------------------------------
 
 

@@ -482,7 +482,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
             raise ModelError(
                 f"is inconsistent ({type(error).__name__}: {error})",
                 file=path,
-                hint=model_folder.RESTORE,
+                hint=model_folder.remedy(Path(path, model_folder.FILE)),
             ) from error
         return self
 

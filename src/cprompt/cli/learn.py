@@ -94,6 +94,7 @@ def learn(
                 )
             classifier = ContinualClassifier.load(model, device=device, weights=weights)
         else:
+            model_folder.check_new(model)
             classifier = ContinualClassifier(
                 **chosen,
                 weights=weights,

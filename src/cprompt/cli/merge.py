@@ -8,7 +8,6 @@ import typer
 
 from cprompt.cli.arguments import MOVED_WEIGHTS
 from cprompt.cli.output import say
-from cprompt.errors import ModelError
 
 
 def merge(
@@ -26,8 +25,7 @@ def merge(
     from cprompt.classifier.classifier import ContinualClassifier
 
     with model_folder.writing(out):
-        if model_folder.exists(out):
-            raise ModelError("holds a model already", file=out, hint="name a new folder")
+        model_folder.check_new(out)
         merged = ContinualClassifier.load(first, weights=weights)
         merged.merge(ContinualClassifier.load(second, weights=weights)).save(out)
     say(
