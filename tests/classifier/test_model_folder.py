@@ -227,7 +227,7 @@ def test_a_model_without_its_description_is_not_overwritten(folder: Path) -> Non
     undo(folder)
     assert version(folder) == 1
     (folder / FILE).unlink()
-    with pytest.raises(ModelError, match="model.json: is missing; restore") as caught:
+    with pytest.raises(ModelError, match=r"model\.json: is missing; restore") as caught:
         put(folder, 9)
     assert "undo" not in str(caught.value)  # there is nothing to go back to
     assert files(folder) == {"learnt-000001.safetensors"}
@@ -235,7 +235,7 @@ def test_a_model_without_its_description_is_not_overwritten(folder: Path) -> Non
 
 def test_undo_is_a_hint_only_where_it_helps(folder: Path) -> None:
     (folder / "learnt-000001.safetensors").unlink()
-    with pytest.raises(ModelError, match="learnt-000001.safetensors: is missing") as caught:
+    with pytest.raises(ModelError, match=r"learnt-000001\.safetensors: is missing") as caught:
         undo(folder)
     assert "cprompt undo" not in str(caught.value)
     (folder / "learnt-000002.safetensors").write_bytes(b"")
@@ -439,20 +439,20 @@ def test_a_first_write_that_is_killed_leaves_nothing_or_the_model(
 def test_what_a_first_write_leaves_that_is_killed_without_warning_is_no_model(
     tmp_path: Path,
 ) -> None:
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     folder, replaced = tmp_path / "new", Path.replace
 
     def replace(path: Path, target: Path) -> Path:
         if target.name == FILE:
-            raise Stop
+            raise StopError
         return replaced(path, target)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", replace)
         patch.setattr(model_folder, "_sweep", lambda folder: None)  # as a kill would have it
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             put(folder, 1)
     assert files(folder) == {"learnt-000001.safetensors", f"{FILE}.part"}
     assert put(folder, 1) == 1

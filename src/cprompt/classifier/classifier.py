@@ -225,6 +225,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
     def forget(self: C, name: str, source: Any = None) -> C:
         """Drop a class. With all of its photos as `source`, nothing of it is left.
 
+        See `cprompt.classifier.photo_sources.photos_of_class` for what a source can be.
         Without them, its part in the covariance that all classes share stays: how its photos
         differ from their mean, not told apart from those of other classes.
         """
@@ -233,7 +234,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
             raise ModelError(
                 f"{name!r} is the only class of the model", hint="delete the model instead"
             )
-        photos = None if source is None else photo_sources.as_photos(source)
+        photos = None if source is None else photo_sources.photos_of_class(source, name)
         return self._become(changes.forgotten(self, state, name, photos, self.preparation_))
 
     def rename(self: C, name: str, new: str) -> C:

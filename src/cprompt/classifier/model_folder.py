@@ -345,7 +345,9 @@ def _tensors(folder: Path, about: Mapping[str, Any]) -> dict[str, Tensor]:
     try:
         return dict(load(data))
     except SafetensorError as error:
-        raise ModelError(f"is not a safetensors file ({error})", file=path, hint=remedy(path)) from error
+        raise ModelError(
+            f"is not a safetensors file ({error})", file=path, hint=remedy(path)
+        ) from error
 
 
 def _bytes(path: Path) -> bytes:

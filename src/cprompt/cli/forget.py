@@ -13,8 +13,11 @@ from cprompt.cli.output import say
 def forget(
     model: Path = MODEL,
     name: str = typer.Argument(help="Name of the class."),
-    photos: Path | None = typer.Option(
-        None, help="Folder with all photos of the class: then nothing of it is left."
+    photos: list[str] = typer.Option(
+        [],
+        metavar="FOLDER",
+        help="Folder with all photos of the class, or the folder around it: then nothing of the "
+        "class is left; several if it was learnt from several.",
     ),
     weights: str | None = MOVED_WEIGHTS,
     device: str = DEVICE,
@@ -29,5 +32,5 @@ def forget(
 
     with model_folder.writing(model):
         classifier = ContinualClassifier.load(model, device=device, weights=weights)
-        classifier.forget(name, photos).save(model)
+        classifier.forget(name, photos or None).save(model)
     say(f"{model}: {name} is forgotten, {len(classifier.classes_)} classes stay")

@@ -10,6 +10,7 @@ from pathlib import Path
 from cprompt.data import splits
 from cprompt.data.image_files import (
     IMAGE_SUFFIXES,
+    is_listed,
     list_files,
     list_images,
     require_folder,
@@ -97,6 +98,15 @@ def read_classes(folder: Path) -> dict[str, list[Path]]:
             hint="put the images of each class into a folder with the name of the class",
         )
     return dict(sorted(found.items()))
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The images that lie in `folder` itself, not in a folder below it, in order."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if is_listed(path.name) and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
+    )
 
 
 def require_images(images: dict[str, list[Path]], folder: Path) -> None:
