@@ -17,6 +17,15 @@ def some(values: Sequence[object], show: int = 5) -> str:
     return shown if len(values) <= show else f"{shown} and {len(values) - show} more"
 
 
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """The word for so many: `one` of 1, otherwise `many`, or `one` with the usual ending.
+
+    >>> [f"{n} {plural(n, 'photo')} of {n} {plural(n, 'class')}" for n in (1, 2)]
+    ['1 photo of 1 class', '2 photos of 2 classes']
+    """
+    return one if number == 1 else many or one + ("es" if one.endswith("s") else "s")
+
+
 class CPromptError(Exception):
     """Base of every error that cprompt raises on purpose.
 

@@ -117,7 +117,7 @@ def test_doctor_lists_photos_that_the_model_would_put_elsewhere(
     assert shown.by_tag["h2"][0] == f"{len(check.doubtful)} labels in doubt"
     (copy / names[0]).rename(copy / "never learnt")
     printed = ok("doctor", copy, "--model", model, "--weights", "random:0")
-    assert "1 classes are not in the model" in printed
+    assert "1 class is not in the model, so its photos were not judged" in printed
     assert "'never learnt'" in printed
 
 

@@ -94,6 +94,25 @@ def test_a_model_whose_description_is_gone_is_refused_before_learning(
     assert json.loads(ok("info", folder, "--json"))["generation"] == 1
 
 
+def test_why_no_photo_is_called_unknown(photos: Path, tmp_path: Path) -> None:
+    assert "too few" not in ok("learn", "a", photos / "january", *QUICK)
+    told = ok("learn", "b", photos / "january", *QUICK, "--method.keep", "0")
+    assert "no photo is called unknown, because no features are kept to tell by" in told
+    told = ok("doctor", photos / "january", "--model", "b", "--weights", "random:0")
+    assert "warning: this model cannot tell which photos it has learnt" in told
+    told = ok("doctor", photos / "january", "--model", "a", "--weights", "random:0")
+    assert "cannot tell" not in told
+
+
+def test_with_few_classes_unknown_photos_are_hardly_recognised(
+    photos: Path, tmp_path: Path
+) -> None:
+    told = ok("learn", "three", photos / "january", *QUICK)
+    assert "hardly" not in told
+    told = ok("learn", "two", photos / "february", *QUICK)
+    assert "with 2 classes photos of anything else are hardly recognised as unknown" in told
+
+
 # --- past one process ---------------------------------------------------------------------------
 
 

@@ -381,6 +381,8 @@ class Strata(Method):
         solved, self.solved = self.solved, None
         if self.config.head == "single":
             return None
+        if batches is not None and not self.config.keep:
+            return None  # nothing is kept to tell which of them were learnt
         if batches is not None:
             for embedded, targets in batches:
                 assert embedded.keys is not None
