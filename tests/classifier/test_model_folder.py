@@ -546,7 +546,7 @@ def test_two_writers_get_a_clear_error_and_a_killed_one_frees_the_model(folder: 
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         for change in (lambda: put(folder, 3), lambda: undo(folder)):
-            with pytest.raises(ModelError, match="another process is changing"):
+            with pytest.raises(ModelError, match="is being changed by another process"):
                 change()
         assert version(folder) == 2
     finally:
@@ -571,7 +571,7 @@ def test_another_thread_is_another_writer_but_the_same_one_may_write_inside(fold
         thread.start()
         thread.join()
     assert len(answers) == 1
-    assert "another process is changing" in answers[0]
+    assert "is being changed by another process" in answers[0]
     assert version(folder) == 3
 
 

@@ -74,7 +74,7 @@ def writing(folder: str | Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise LockedError(
-            "another process is changing the model",
+            "is being changed by another process",
             file=folder,
             hint="wait until it is done, or work on a copy",
         ) from None
