@@ -174,15 +174,28 @@ def test_two_sites_make_one_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "part"),
-    [({"weights": "random:1"}, "backbone"), ({"settings": {"views": 2}}, "method")],
+    ("other", "said"),
+    [
+        ({"weights": "random:1"}, r"backbone: test_vit \(random:0\) and test_vit \(random:1\);"),
+        ({"backbone": "test_vit2"}, r"backbone: test_vit and test_vit2;"),
+        ({"settings": {"views": 2}}, "method: views 3 and 2;"),
+        ({"method": "nearest_mean"}, "method: strata and nearest_mean;"),
+        ({"training": {"epochs": 2}}, "training: epochs 1 and 2, batch_size 8 and None;"),
+        ({"seed": 3}, "seed: 0 and 3;"),
+    ],
 )
-def test_different_models_are_not_merged(other: dict[str, object], part: str) -> None:
+def test_different_models_are_not_merged(other: dict[str, object], said: str) -> None:
     classifier, foreign = learnt(A), learnt(B, **other)
     before = classifier.model_id
-    with pytest.raises(ModelError, match=f"differ in their {part}"):
+    with pytest.raises(ModelError, match=f"differ in their {said}") as caught:
         classifier.merge(foreign)
+    assert len(str(caught.value)) < 200
     assert classifier.model_id == before
+
+
+def test_what_strata_does_not_use_does_not_prevent_merging() -> None:
+    merged = learnt(A, hold_out=0.3).merge(learnt(B, keep_held_out=5))
+    assert merged.classes_ == ["red", "green", "blue", "grey"]
 
 
 def test_a_trained_method_says_that_it_cannot() -> None:

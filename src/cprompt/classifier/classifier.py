@@ -261,11 +261,12 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         Both must have the same backbone and settings. Classes of the same name become one.
         """
         state, theirs = self._learnt_state(), other._learnt_state()
-        mine = {**self._about(state), **_CHANGING}
-        for part, value in {**other._about(theirs), **_CHANGING}.items():
-            if mine[part] != value:
+        of_other = other._about(theirs)
+        for part, value in self._about(state).items():
+            if part not in _NOT_COMPARED and value != of_other[part]:
                 raise ModelError(
-                    f"the models differ in their {part}: {mine[part]} and {value}",
+                    f"the models differ in their {part}: "
+                    f"{changes.difference(part, value, of_other[part])}",
                     hint="only models on the same backbone with the same settings can be merged",
                 )
         batch_checks.check_names(list(theirs.names), state.names)
@@ -559,8 +560,11 @@ class _Answers:
     """Whether the answer is a name: the photo is familiar enough, and not blank."""
 
 
-_CHANGING: Mapping[str, Any] = dict.fromkeys(("classes", "task_sizes", "calibration", "history"))
-"""Parts of a model's description that say what it learnt, not how."""
+_NOT_COMPARED = {
+    *("classes", "task_sizes", "calibration", "history"),  # what it learnt, not how
+    *("hold_out", "keep_held_out"),  # of methods that are trained, which cannot be merged
+}
+"""Parts of a model's description in which models that are merged may differ."""
 
 
 def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:
