@@ -113,6 +113,24 @@ def test_with_few_classes_unknown_photos_are_hardly_recognised(
     assert "with 2 classes photos of anything else are hardly recognised as unknown" in told
 
 
+def test_a_folder_of_batches_and_loose_photos_are_told(photos: Path, tmp_path: Path) -> None:
+    plain = ok("learn", "a", photos / "january", *QUICK)
+    assert "warning" not in plain
+    shutil.copytree(photos, tmp_path / "photos")
+    first, second = sorted((tmp_path / "photos").rglob("*.png"))[:2]
+    for file, name in ((first, "x.png"), (second, "y.png")):
+        shutil.copy(file, tmp_path / "photos" / name)
+    shutil.rmtree(tmp_path / "photos" / "test")
+    for told in (
+        ok("learn", "m", tmp_path / "photos", *QUICK),
+        ok("doctor", tmp_path / "photos"),
+    ):
+        assert "warning: 2 images lie beside the class folders and are left out" in told
+        assert "x.png" in told
+        assert "2 classes have no image but in several folders below" in told
+        assert str(tmp_path / "photos" / "january") in told
+
+
 # --- past one process ---------------------------------------------------------------------------
 
 

@@ -153,6 +153,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         photos, names = photo_sources.labelled(source, labels)
         if not names:
             raise DataError("there are no photos to learn from", hint="give at least one")
+        photo_sources.notice_layout(source, observer)
         batch_checks.check_names(names, self.classes_)
         start = self._state or self._empty_state()
         return self._become(learn_batch(self, start, photos, names, self.preparation_, observer))
@@ -172,6 +173,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         """
         observer, clock = observer or Observer(), time.perf_counter()
         photos, names = photo_sources.labelled(source)
+        photo_sources.notice_layout(source, observer)
         batch_checks.check_names(names, self.classes_)
         start = self._state or self._empty_state()
         require_counting(start.method, self._empty_state().method)

@@ -19,10 +19,11 @@ from PIL import Image
 from cprompt.classifier.hub_datasets import hub_labels, hub_photos, is_hub_dataset
 from cprompt.classifier.photo_places import IMAGE_COLUMNS, photos_at
 from cprompt.classifier.photos import PhotoLike, PhotosOneByOne, short
-from cprompt.data.datasets.folder import images_in
+from cprompt.data.datasets import folder
 from cprompt.data.image_files import subfolders
 from cprompt.data.tar_shards import TarImage
-from cprompt.errors import DataError
+from cprompt.errors import DataError, some
+from cprompt.training.observers import Observer
 
 UNKNOWN = "unknown"
 """The answer below the threshold; no class can have this name, however it is spelt."""
@@ -85,6 +86,13 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
     return _from_items([p for p, _ in pairs], [label for _, label in pairs])
 
 
+def notice_layout(source: Any, observer: Observer) -> None:
+    """Tell `observer` of what may not be meant in a folder of class folders."""
+    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
+        for odd in folder.oddities(Path(source)):
+            observer.noticed(f"{odd.message}: {some(odd.places, 3)}; {odd.hint}")
+
+
 def as_photos(photos: Any) -> Sequence[PhotoLike]:
     """One photo or many as a sequence of photos, each of any kind in `PhotoLike`.
 
@@ -127,7 +135,7 @@ def _of_class_at(place: str | os.PathLike[str], name: str) -> list[Any]:
     own = [sub for sub in inside if _composed(sub.name) == name]
     if own:
         return [photo for sub in own for photo in photos_at(sub, labelled=False).photos]
-    if inside and _composed(root.resolve().name) != name and not images_in(root):
+    if inside and _composed(root.resolve().name) != name and not folder.images_in(root):
         raise DataError(
             f"has no folder {name!r}",
             file=root,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cprompt.data import splits
 from cprompt.data.image_files import (
@@ -17,7 +19,7 @@ from cprompt.data.image_files import (
     subfolders,
 )
 from cprompt.data.image_set import Dataset
-from cprompt.errors import ConfigError, DataError, some
+from cprompt.errors import ConfigError, DataError, plural, some
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 _PART_NAMES = {"train", "training", "testing", *_TEST_NAMES}
@@ -102,11 +104,55 @@ def read_classes(folder: Path) -> dict[str, list[Path]]:
 
 def images_in(folder: Path) -> list[Path]:
     """The images that lie in `folder` itself, not in a folder below it, in order."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if is_listed(path.name) and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
-    )
+    with os.scandir(folder) as entries:
+        names = [e.name for e in entries if is_listed(e.name) and e.is_file()]
+    return [folder / n for n in sorted(names) if Path(n).suffix.lower() in IMAGE_SUFFIXES]
+
+
+class Oddity(NamedTuple):
+    """What is allowed below a folder of class folders, and may not be meant."""
+
+    message: str
+    places: tuple[str, ...]
+    hint: str
+
+
+def oddities(folder: Path) -> list[Oddity]:
+    """Images beside the class folders, and class folders that look like folders of classes."""
+    found = []
+    loose = images_in(folder)
+    if loose:
+        number = len(loose)
+        found.append(
+            Oddity(
+                f"{number} {plural(number, 'image lies', 'images lie')} beside the class folders "
+                f"and {plural(number, 'is', 'are')} left out",
+                tuple(map(str, loose)),
+                f"put {plural(number, 'it', 'each')} into the folder of its class",
+            )
+        )
+    batches = [sub for sub in subfolders(folder) if _holds_classes(sub)]
+    if batches:
+        number = len(batches)
+        found.append(
+            Oddity(
+                f"{number} {plural(number, 'class')} {plural(number, 'has', 'have')} no image but "
+                "in several folders below, which count as one class",
+                tuple(map(str, batches)),
+                "if the folders below are the classes, give the folder around them instead",
+            )
+        )
+    return found
+
+
+def _holds_classes(folder: Path) -> bool:
+    """Whether a class folder has several folders of images in it, and no image itself."""
+    inside = subfolders(folder)
+    return len(inside) > 1 and not images_in(folder) and sum(map(_has_image, inside)) > 1
+
+
+def _has_image(folder: Path) -> bool:
+    return bool(images_in(folder) or list_images(folder))
 
 
 def require_images(images: dict[str, list[Path]], folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from cprompt.data import near_duplicates
+from cprompt.data.datasets import folder
 from cprompt.data.doctor.digests import ImageDigest
 from cprompt.data.image_files import IMAGE_SUFFIXES, is_listed
 from cprompt.data.image_set import Dataset
@@ -218,4 +219,13 @@ def ignored_files(dataset: Dataset) -> list[Problem]:
             tuple(others),
             "convert them to JPEG or PNG if they are images",
         )
+    ]
+
+
+def layout(root: Path) -> list[Problem]:
+    """What may not be meant in a folder of class folders, or in its parts."""
+    return [
+        Problem("warning", odd.message, odd.places, odd.hint)
+        for part in folder.train_and_test(root) or (root,)
+        for odd in folder.oddities(part)
     ]

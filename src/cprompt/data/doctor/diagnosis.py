@@ -86,6 +86,8 @@ def diagnose(
     problems += checks.thin_classes(dataset)
     problems += checks.unexpected_counts(dataset, info)
     problems += checks.ignored_files(dataset)
+    if dataset_name == "folder" and root is not None:
+        problems += checks.layout(Path(root).expanduser())
     return Diagnosis(
         dataset.name,
         Counts(len(dataset.train), len(dataset.test), len(dataset.classes)),
