@@ -259,7 +259,13 @@ def counted_photos(
         numbers = range(first, first + len(images))
         part = positions[first : numbers.stop]
         keys = repeated.keys(numbers)
-        yield from counted_images(parameters, method, images, part, preparation, keys)
+        done = first
+        for embedded, targets in counted_images(
+            parameters, method, images, part, preparation, keys
+        ):
+            yield embedded, targets
+            done += len(targets) // embedded.views
+            observer.counted(done, len(photos))
         first = numbers.stop
     if labels is not None:
         repeated.check(photos, labels, observer)
