@@ -142,6 +142,22 @@ def read_about(folder: str | Path) -> dict[str, Any]:
     return _parse(path, _bytes(path))
 
 
+def check_sizes(folder: str | Path, about: Mapping[str, Any]) -> None:
+    """Raise a ModelError if the tensors that go with `about` are missing or cut short.
+
+    Nothing is read, so other damage is not noticed.
+    """
+    ((name, expected),) = about["files"].items()
+    path = Path(folder, name)
+    try:
+        size = path.stat().st_size
+    except OSError:
+        size = None
+    if size == expected["bytes"] or read_about(folder)["model"] != about["model"]:
+        return  # sound, or the model has changed since
+    raise _missing(path) if size is None else _wrong_size(path, size, expected["bytes"])
+
+
 def previous_id(folder: str | Path) -> str | None:
     """The id of the version that `undo` would go back to; None if there is none to be read."""
     try:
@@ -333,11 +349,7 @@ def _tensors(folder: Path, about: Mapping[str, Any]) -> dict[str, Tensor]:
     path = folder / name
     data = _bytes(path)
     if len(data) != expected["bytes"]:
-        raise ModelError(
-            f"has {len(data)} bytes, but {expected['bytes']} were written",
-            file=path,
-            hint=remedy(path),
-        )
+        raise _wrong_size(path, len(data), expected["bytes"])
     if hashlib.sha256(data).hexdigest() != expected["sha256"]:
         raise ModelError(
             f"is damaged: it does not match its hash in {FILE}", file=path, hint=remedy(path)
@@ -416,6 +428,12 @@ def _lost(folder: Path) -> bool:
 
 def _missing(file: Path) -> ModelError:
     return ModelError("is missing", file=file, hint=remedy(file))
+
+
+def _wrong_size(file: Path, found: int, written: int) -> ModelError:
+    return ModelError(
+        f"has {found} bytes, but {written} were written", file=file, hint=remedy(file)
+    )
 
 
 def _begin_first(folder: Path) -> None:
