@@ -26,6 +26,15 @@ def plural(number: int, one: str, many: str | None = None) -> str:
     return one if number == 1 else many or one + ("es" if one.endswith("s") else "s")
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """So many of something, or so many of something that does something.
+
+    >>> counted(1, "class"), counted(1234, "photo"), counted(2, "label is", "labels are")
+    ('1 class', '1,234 photos', '2 labels are')
+    """
+    return f"{number:,} {plural(number, one, many)}"
+
+
 class CPromptError(Exception):
     """Base of every error that cprompt raises on purpose.
 

@@ -169,7 +169,7 @@ def test_a_torch_dataset_gives_photos_and_names() -> None:
 @pytest.mark.parametrize(
     ("source", "labels", "message"),
     [
-        ([gradient()], ["a", "b"], "1 photos but 2 labels"),
+        ([gradient()], ["a", "b"], "1 photo but 2 labels"),
         ([gradient()], None, r"item 0: is not a \(photo, label\) pair but ndarray"),
         (["a.png", "b.png"], None, "item 0: is not a .* pair but 'a.png'"),
         (7, None, "photos cannot be learnt from a int"),

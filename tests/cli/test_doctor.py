@@ -62,7 +62,7 @@ def test_doctor_names_a_broken_image_and_ends_with_1(folder: Path, main: Main) -
     (folder / "[red]" / "3.png").write_bytes(b"")
     code, out, err = main("doctor", "folder", folder)
     assert (code, err) == (1, "")
-    assert "error: 1 images cannot be read\n" in out
+    assert "error: 1 image cannot be read\n" in out
     assert f"    {folder / '[red]' / '3.png'}: is empty (0 bytes)\n" in out
     assert "  remedy: re-copy or delete" in out
     assert "nothing wrong" not in out

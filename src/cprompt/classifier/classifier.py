@@ -36,7 +36,7 @@ from cprompt.data.pipeline import views
 from cprompt.data.pipeline.inspection import Inspection, is_blank
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import move, pick_device
-from cprompt.errors import BackboneError, DataError, ModelError
+from cprompt.errors import BackboneError, DataError, ModelError, counted
 from cprompt.methods.base import Method, Response, create_method
 from cprompt.settings import from_mapping, suggest, to_mapping
 from cprompt.training.observers import Observer
@@ -138,7 +138,10 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         return views.build(self.transform, self._side, self.normalization, own)
 
     def __repr__(self) -> str:
-        about = f"{len(self.classes_)} classes from {len(self.history_)} batches"
+        about = (
+            f"{counted(len(self.classes_), 'class')} from "
+            f"{counted(len(self.history_), 'batch', 'batches')}"
+        )
         return f"<{type(self).__name__} {self.method} on {self.backbone}: {about}>"
 
     # --- learning -------------------------------------------------------------------------------

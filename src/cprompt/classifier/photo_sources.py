@@ -22,7 +22,7 @@ from cprompt.classifier.photos import PhotoLike, PhotosOneByOne, short
 from cprompt.data.datasets import folder
 from cprompt.data.image_files import subfolders
 from cprompt.data.tar_shards import TarImage
-from cprompt.errors import DataError, some
+from cprompt.errors import DataError, counted, plural, some
 from cprompt.training.observers import Observer
 
 UNKNOWN = "unknown"
@@ -56,7 +56,7 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
     if labels is not None:
         photos, given = as_photos(source), list(labels)
         if len(photos) != len(given):
-            raise DataError(f"{len(photos)} photos but {len(given)} labels")
+            raise DataError(f"{counted(len(photos), 'photo')} but {counted(len(given), 'label')}")
         return _from_items(photos, given)
     if isinstance(source, (str, os.PathLike)):
         found = photos_at(source, labelled=True)
@@ -209,7 +209,9 @@ def _from_dataset(dataset: Any) -> LabelledPhotos:
         if classes is not None and isinstance(label, int):
             if not 0 <= label < len(classes):
                 raise DataError(
-                    f"label {label}, but there are {len(classes)} classes", file=f"item {i}"
+                    f"label {label}, but {plural(len(classes), 'there is', 'there are')} "
+                    f"{counted(len(classes), 'class')}",
+                    file=f"item {i}",
                 )
             label = classes[label]
         return class_name(label, f"item {i}")

@@ -8,6 +8,7 @@ import typer
 
 from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS
 from cprompt.cli.output import say
+from cprompt.errors import counted
 
 
 def forget(
@@ -33,4 +34,5 @@ def forget(
     with model_folder.writing(model):
         classifier = ContinualClassifier.load(model, device=device, weights=weights)
         classifier.forget(name, photos or None).save(model)
-    say(f"{model}: {name} is forgotten, {len(classifier.classes_)} classes stay")
+    stay = counted(len(classifier.classes_), "class stays", "classes stay")
+    say(f"{model}: {name} is forgotten, {stay}")

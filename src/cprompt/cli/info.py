@@ -14,7 +14,7 @@ from rich.table import Table
 
 from cprompt.cli.arguments import MODEL
 from cprompt.cli.output import print_whole, say
-from cprompt.errors import plural
+from cprompt.errors import counted
 
 _NAMES_SHOWN = 5
 
@@ -34,10 +34,10 @@ def info(
         return
     console = Console()
     print_whole(_classes(about), console) if classes else console.print(_batches(about))
-    backbone, number = about["backbone"], len(about["classes"])
+    backbone = about["backbone"]
     say(
-        f"{number} {plural(number, 'class')}; {about['method']['name']} on {backbone['name']} "
-        f"({backbone['weights']}, {backbone['fingerprint'][:12]})",
+        f"{counted(len(about['classes']), 'class')}; {about['method']['name']} on "
+        f"{backbone['name']} ({backbone['weights']}, {backbone['fingerprint'][:12]})",
         f"about {100 * (1 - about['accept']):.0f} % of known photos are called unknown"
         if about["calibration"]["threshold"]
         else "no photo is called unknown",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cprompt.errors import plural, some
+from cprompt.errors import counted, plural, some
 from cprompt.files import shown_path
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def lines(check: LabelCheck, files: Sequence[Path], show: int | None) -> list[st
     if check.unknown_labels:
         number = len(check.unknown_labels)
         told.append(
-            f"{number} {plural(number, 'class is', 'classes are')} not in the model, so "
+            f"{counted(number, 'class is', 'classes are')} not in the model, so "
             f"{plural(number, 'its', 'their')} photos were not judged: {some(check.unknown_labels)}"
         )
     return told
@@ -77,7 +77,7 @@ def page(check: LabelCheck, files: Sequence[Path], alike: Sequence[str], folder:
     ]
     shelves = [
         Shelf(
-            f"{len(check.doubtful)} {plural(len(check.doubtful), 'label')} in doubt",
+            f"{counted(len(check.doubtful), 'label')} in doubt",
             "The worst first. Each photo was judged as if the model had not learnt it."
             if check.without_themselves
             else f"The worst first. Warning: {CANNOT_TELL}.",
@@ -87,13 +87,13 @@ def page(check: LabelCheck, files: Sequence[Path], alike: Sequence[str], folder:
     if repeated:
         shelves.append(
             Shelf(
-                f"{len(alike)} {plural(len(alike), 'group looks', 'groups look')} the same",
+                f"{counted(len(alike), 'group looks', 'groups look')} the same",
                 "Photos of a group follow one another.",
                 repeated,
             )
         )
     about = (
-        f"{check.judged:,} {plural(check.judged, 'photo')} in {shown_path(folder)} "
+        f"{counted(check.judged, 'photo')} in {shown_path(folder)} "
         f"{plural(check.judged, 'was', 'were')} judged."
     )
     return sheet_page("Labels to look at", about, shelves)

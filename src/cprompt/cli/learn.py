@@ -19,7 +19,7 @@ from cprompt.cli.arguments import (
     parse_settings,
 )
 from cprompt.cli.output import say
-from cprompt.errors import ConfigError, plural, some
+from cprompt.errors import ConfigError, counted, plural, some
 
 if TYPE_CHECKING:
     from cprompt.classifier.classifier import ContinualClassifier
@@ -120,18 +120,17 @@ def learn(
                 unread = classifier.learn_counted(photos, count, strict=strict, observer=bars)
         classifier.save(model)
     batch = classifier.history_[-1]
-    photos_learnt, classes = sum(batch.photos.values()), len(classifier.classes_)
     say(
-        f"batch {batch.number}: learnt {photos_learnt} {plural(photos_learnt, 'photo')} of "
-        f"{len(batch.photos)} {plural(len(batch.photos), 'class')} in {batch.seconds:.0f} s"
+        f"batch {batch.number}: learnt {counted(sum(batch.photos.values()), 'photo')} of "
+        f"{counted(len(batch.photos), 'class')} in {batch.seconds:.0f} s"
         f"{_listed('new', batch.new)}{_listed('again', batch.returning)}",
-        f"{model}: {classes} {plural(classes, 'class')}, "
+        f"{model}: {counted(len(classifier.classes_), 'class')}, "
         f"{model_folder.size(model) / 2**20:.1f} MiB; {_unknown(classifier)}",
         console=console,
     )
     if unread:
         say(
-            f"{len(unread)} more {plural(len(unread), 'photo')} cannot be read and "
+            f"{len(unread):,} more {plural(len(unread), 'photo')} cannot be read and "
             f"{plural(len(unread), 'was', 'were')} left out:",
             *(f"    {error}" for error in unread),
             console=Console(stderr=True),
@@ -165,7 +164,7 @@ def _unknown(classifier: ContinualClassifier) -> str:
     if classes > _FEW_CLASSES:
         return refused
     return (
-        f"{refused}, but with {classes} {plural(classes, 'class')} photos of anything else are "
+        f"{refused}, but with {counted(classes, 'class')} photos of anything else are "
         "hardly recognised as unknown"
     )
 

@@ -8,6 +8,7 @@ import typer
 
 from cprompt.cli.arguments import MOVED_WEIGHTS
 from cprompt.cli.output import say
+from cprompt.errors import counted
 
 
 def merge(
@@ -29,6 +30,6 @@ def merge(
         merged = ContinualClassifier.load(first, weights=weights)
         merged.merge(ContinualClassifier.load(second, weights=weights)).save(out)
     say(
-        f"{out}: {len(merged.classes_)} classes from {first} and {second}, "
+        f"{out}: {counted(len(merged.classes_), 'class')} from {first} and {second}, "
         f"{model_folder.size(out) / 2**20:.1f} MiB"
     )

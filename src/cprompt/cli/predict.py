@@ -24,7 +24,7 @@ from cprompt.cli.arguments import (
     SOME_UNREAD,
 )
 from cprompt.cli.output import fits, print_whole, say
-from cprompt.errors import ConfigError, DataError, plural
+from cprompt.errors import ConfigError, DataError, counted
 from cprompt.files import shown_path
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def predict(
     if csv_to or json_to or parquet_to:
         rows = [row(file, each, top, explain) for file, each in zip(files, answers, strict=True)]
         for written in answer_files.write_rows(rows, csv_to, json_to, parquet_to):
-            say(f"{len(rows)} {plural(len(rows), 'photo')} in {written}", console=messages)
+            say(f"{counted(len(rows), 'photo')} in {written}", console=messages)
     else:
         console = Console()
         table = _table(files, answers, top, explain, ", ")
@@ -138,7 +138,7 @@ def end_if_unread(unread: Sequence[DataError], photos: int, console: Console) ->
     """List the photos that could not be read, if any, and end with `SOME_UNREAD`."""
     if unread:
         say(
-            f"{len(unread)} of {photos} {plural(photos, 'photo')} cannot be read:",
+            f"{len(unread)} of {counted(photos, 'photo')} cannot be read:",
             *(f"    {error}" for error in unread),
             console=console,
         )
@@ -207,15 +207,15 @@ def _in_parts(
                 answer_on_ray(on, questions, photos, missing, keep, Work(**work))
     answered = sum(map(len, missing.values()))
     there = len(photos) - answered
-    before = f", {there} {plural(there, 'was', 'were')} there already" if there else ""
+    before = f", {counted(there, 'was', 'were')} there already" if there else ""
     say(
-        f"{answered} {plural(answered, 'photo')} answered, {unknown} of them unknown{before}: "
-        f"{len(ranges)} {plural(len(ranges), 'part')} in {out}",
+        f"{counted(answered, 'photo')} answered, {unknown} of them unknown{before}: "
+        f"{counted(len(ranges), 'part')} in {out}",
         console=console,
     )
     if unread:
         say(
-            f"{unread} {plural(unread, 'photo')} cannot be read; the column error says why",
+            f"{counted(unread, 'photo')} cannot be read; the column error says why",
             console=console,
         )
         raise typer.Exit(SOME_UNREAD)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cprompt.cli.arguments import MODEL
 from cprompt.cli.output import say
-from cprompt.errors import ModelError, plural, some
+from cprompt.errors import ModelError, counted, some
 
 
 def undo(model: Path = MODEL) -> None:
@@ -26,11 +26,10 @@ def undo(model: Path = MODEL) -> None:
             now = None
         model_folder.undo(model)
     before = model_folder.read_about(model)
-    batches, classes = len(before["history"]), len(before["classes"])
     say(
         taken_back(now, before),
-        f"{model}: {classes} {plural(classes, 'class')} from {batches} "
-        f"{plural(batches, 'batch', 'batches')}",
+        f"{model}: {counted(len(before['classes']), 'class')} from "
+        f"{counted(len(before['history']), 'batch', 'batches')}",
     )
 
 
@@ -41,10 +40,9 @@ def taken_back(now: Mapping[str, Any] | None, before: Mapping[str, Any]) -> str:
     late = now["history"][len(before["history"]) :]
     if late:
         photos = late[-1]["photos"]
-        number = sum(photos.values())
         return (
-            f"batch {late[-1]['number']} is taken back: {number} {plural(number, 'photo')} of "
-            f"{some(list(photos))}"
+            f"batch {late[-1]['number']} is taken back: "
+            f"{counted(sum(photos.values()), 'photo')} of {some(list(photos))}"
         )
     known, was = ([each["name"] for each in about["classes"]] for about in (now, before))
     again = [name for name in was if name not in known]

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.errors import ModelError
+from cprompt.errors import ModelError, counted
 from cprompt.methods.base import (
     Batches,
     ClassifierDefaults,
@@ -276,7 +276,7 @@ class Strata(Method):
             if not self.moments.were_counted(at, features):
                 images = int(self.moments.count[at]) // self.config.views
                 raise ModelError(
-                    f"these are not the {images} photos that the class was learnt from",
+                    f"these are not the {counted(images, 'photo')} that the class was learnt from",
                     hint="give exactly those, or forget the class without photos",
                 )
         self.moments.drop(at, features)

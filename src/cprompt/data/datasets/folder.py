@@ -19,7 +19,7 @@ from cprompt.data.image_files import (
     subfolders,
 )
 from cprompt.data.image_set import Dataset
-from cprompt.errors import ConfigError, DataError, plural, some
+from cprompt.errors import ConfigError, DataError, counted, plural, some
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 _PART_NAMES = {"train", "training", "testing", *_TEST_NAMES}
@@ -125,7 +125,7 @@ def oddities(folder: Path) -> list[Oddity]:
         number = len(loose)
         found.append(
             Oddity(
-                f"{number} {plural(number, 'image lies', 'images lie')} beside the class folders "
+                f"{counted(number, 'image lies', 'images lie')} beside the class folders "
                 f"and {plural(number, 'is', 'are')} left out",
                 tuple(map(str, loose)),
                 f"put {plural(number, 'it', 'each')} into the folder of its class",
@@ -136,7 +136,7 @@ def oddities(folder: Path) -> list[Oddity]:
         number = len(batches)
         found.append(
             Oddity(
-                f"{number} {plural(number, 'class')} {plural(number, 'has', 'have')} no image but "
+                f"{counted(number, 'class has', 'classes have')} no image but "
                 "in several folders below, which count as one class",
                 tuple(map(str, batches)),
                 "if the folders below are the classes, give the folder around them instead",
