@@ -154,7 +154,7 @@ def test_a_class_gets_another_name(tmp_path: Path) -> None:
     assert classifier.classes_ == ["red", "lime", "blue", "grey"]
     assert np.array_equal(classifier.predict_proba(ASKED), p)
     assert classifier.history_[1].returning == ["lime"]
-    for bad, error in (("red", ModelError), ("Red", DataError), ("unknown", DataError)):
+    for bad, error in (("red", ModelError), ("Red", ModelError), ("unknown", DataError)):
         with pytest.raises(error):
             classifier.rename("lime", bad)
     classifier.rename("lime", "Lime")  # only the spelling
@@ -200,7 +200,7 @@ def test_what_strata_does_not_use_does_not_prevent_merging() -> None:
 
 def test_a_trained_method_says_that_it_cannot() -> None:
     classifier = learnt(A, method="cprompt", settings={"length": 2})
-    with pytest.raises(ModelError, match="cprompt cannot forget a class"):
+    with pytest.raises(ModelError, match="the method cprompt cannot forget a class"):
         classifier.forget("red")
-    with pytest.raises(ModelError, match="models of cprompt cannot be merged"):
+    with pytest.raises(ModelError, match="models of the method cprompt cannot be merged"):
         classifier.merge(learnt({"blue": 4}, method="cprompt", settings={"length": 2}))

@@ -76,10 +76,13 @@ def test_options_that_exclude_each_other_are_refused(model: Path, photos: Path) 
 
 def test_a_folder_stands_for_its_photos(photos: Path, tmp_path: Path) -> None:
     assert len(photo_files(photos / "test")) == 10
-    assert photo_files(tmp_path / "a.jpg") == [tmp_path / "a.jpg"]
     with pytest.raises(DataError) as error:
         photo_files(tmp_path)
     assert error.value.file == str(tmp_path)
+    with pytest.raises(DataError, match=r"a\.jpg: does not exist; check the path$"):
+        photo_files(tmp_path / "a.jpg")
+    (tmp_path / "a.jpg").touch()
+    assert photo_files(tmp_path / "a.jpg") == [tmp_path / "a.jpg"]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -246,9 +247,14 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         """Call a class by another name, which no class has."""
         state = self._state_with(name)
         new = photo_sources.class_name(new, "the new name")
-        batch_checks.check_names([new], [each for each in state.names if each != name])
-        if new in state.names:
-            raise ModelError(f"there is a class {new!r} already", hint="choose another name")
+        spelt = batch_checks.same_spelling(new)
+        for other in state.names:
+            if other != name and batch_checks.same_spelling(other) == spelt:
+                raise ModelError(
+                    f"there is a class {other!r} already",
+                    hint=f"choose another name, or make them one class: `cprompt rename MODEL "
+                    f"{shlex.quote(name)} {shlex.quote(other)} --merge`, in Python `merge_classes`",
+                )
         return self._become(changes.renamed(state, name, new))
 
     def merge_classes(self: C, name: str, into: str) -> C:
@@ -478,8 +484,8 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
                     f"was learnt on {backbone['name']} ({backbone['weights']}, "
                     f"{backbone['fingerprint'][:12]}), but {difference}",
                     file=path,
-                    hint="pass the file of the weights it was learnt on, and use the same version "
-                    "of timm",
+                    hint="name the file of the weights it was learnt on (`--weights FILE`), and "
+                    "use the same version of timm",
                 )
             if auto:
                 self.precision = fastest_precision(vit, pick_device(device))
@@ -585,7 +591,7 @@ def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:
             f"was learnt on weights from the file {weights.removeprefix('file:')}, which is not "
             f"at {file}",
             file=path,
-            hint="pass its path as weights",
+            hint="name it: `--weights FILE`, in Python weights=FILE",
         )
     return str(file)
 
