@@ -131,6 +131,14 @@ def test_a_folder_of_batches_and_loose_photos_are_told(photos: Path, tmp_path: P
         assert str(tmp_path / "photos" / "january") in told
 
 
+def test_a_batch_that_is_learnt_again_is_told(photos: Path, tmp_path: Path) -> None:
+    ok("learn", "model", photos / "january", *QUICK)
+    told = ok("learn", "model", photos / "february", "--weights", "random:0")
+    assert "warning" not in told
+    told = ok("learn", "model", photos / "january", "--weights", "random:0")
+    assert "warning: at least 18 photos were learnt in an earlier batch, so they count" in told
+
+
 # --- past one process ---------------------------------------------------------------------------
 
 

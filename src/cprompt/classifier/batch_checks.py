@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +94,17 @@ class RepeatedPhotos:
         """The content keys of these photos, which were added."""
         return np.array([self._keys[number] for number in numbers], np.int64)
 
-    def check(self, photos: Sequence[PhotoLike], names: Sequence[str], observer: Observer) -> None:
-        """Raise a DataError for a photo in two classes; tell `observer` of those twice in one."""
+    def check(
+        self,
+        photos: Sequence[PhotoLike],
+        names: Sequence[str],
+        observer: Observer,
+        before: Collection[int] = (),
+    ) -> None:
+        """Raise a DataError for a photo in two classes; tell `observer` of those twice in one.
+
+        Also of those that were learnt before: `before` are the content keys of some that were.
+        """
         groups: defaultdict[int, list[int]] = defaultdict(list)
         for index in sorted(self._keys):
             groups[self._keys[index]].append(index)
@@ -116,6 +125,13 @@ class RepeatedPhotos:
                 f"{counted(more, 'photo is', 'photos are')} there more than once within "
                 f"{plural(more, 'its', 'their')} class, so "
                 f"{plural(more, 'it counts', 'they count')} more than others: {some(pairs, 3)}"
+            )
+        again = [photo_name(photos, i) for i, key in sorted(self._keys.items()) if key in before]
+        if again:
+            observer.noticed(
+                f"at least {counted(len(again), 'photo was', 'photos were')} learnt in an earlier "
+                f"batch, so {plural(len(again), 'it counts', 'they count')} twice: "
+                f"{some(again, 3)}; `cprompt undo` takes this batch back"
             )
         self._check_looks(photos, names, observer)
 

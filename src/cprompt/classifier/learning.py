@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -171,6 +171,7 @@ class _Batch:
                 self.preparation,
                 self.observer,
                 self.labels,
+                self.start.method.kept_keys(),
             )
         )
         method.close_task()
@@ -245,11 +246,12 @@ def counted_photos(
     preparation: Preparation,
     observer: Observer,
     labels: Sequence[str] | None = None,
+    before: Collection[int] = (),
 ) -> Iterator[tuple[Embedded, Tensor]]:
     """Photos for `Method.end_task`, decoded a part at a time, so that memory does not grow.
 
-    With `labels`, photos of the same content are reported after the last one; see
-    `RepeatedPhotos`.
+    With `labels`, photos of the same content are reported after the last one, also those whose
+    content keys are in `before`; see `RepeatedPhotos`.
     """
     repeated, first = RepeatedPhotos(), 0
     device = pick_device(parameters.device)
@@ -268,7 +270,7 @@ def counted_photos(
             observer.counted(done, len(photos))
         first = numbers.stop
     if labels is not None:
-        repeated.check(photos, labels, observer)
+        repeated.check(photos, labels, observer, before)
 
 
 def counted_images(

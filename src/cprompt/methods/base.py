@@ -231,6 +231,10 @@ class Method(nn.Module):
         """
         return None
 
+    def kept_keys(self) -> frozenset[int]:
+        """Content keys of images that were learnt, as far as the method keeps them."""
+        return frozenset()
+
     def forget(self, at: int, batches: Batches | None = None) -> None:
         """Drop the class at position `at`; later ones move up by one.
 

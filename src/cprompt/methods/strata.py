@@ -261,6 +261,10 @@ class Strata(Method):
         apart = kept.mean[chosen].double() - statistics.means[position]
         return Sample(kept.feature[chosen].double(), apart, position)
 
+    def kept_keys(self) -> frozenset[int]:
+        """Those of the kept images."""
+        return frozenset(self.kept.key.tolist())
+
     # --- what was learnt can be changed --------------------------------------------------------
 
     def forget(self, at: int, batches: Batches | None = None) -> None:
