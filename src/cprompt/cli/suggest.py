@@ -13,7 +13,7 @@ from rich.table import Table
 
 from cprompt.cli import answer_files
 from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS, SOME_UNREAD
-from cprompt.cli.output import say
+from cprompt.cli.output import print_whole, say
 from cprompt.cli.predict import photo_files
 from cprompt.errors import counted, plural
 from cprompt.files import check_writable, shown_path, write_bytes
@@ -64,7 +64,7 @@ def suggest(
         write_bytes(sheet, _page(files, found.chosen, model).encode())
         written.append(str(sheet))
     if csv_to != answer_files.STANDARD_OUTPUT:
-        Console().print(_table(rows))
+        print_whole(_table(rows), Console())
     alike = (
         f"; {counted(found.repeated, 'looks', 'look')} the same as another and "
         f"{plural(found.repeated, 'was', 'were')} left out"
@@ -99,7 +99,7 @@ def _row(file: Path, each: Suggestion) -> dict[str, Any]:
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("photo", overflow="fold")
+    table.add_column("photo")
     table.add_column("answer now")
     for column in ("%", "doubt"):
         table.add_column(column, justify="right")
