@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +29,19 @@ def _no_users_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Path]:
+    """A named pipe in a folder of its own: whoever opens it waits, until the end of the test."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("the system has no named pipes")
+    (tmp_path / "pipes").mkdir()
+    path = tmp_path / "pipes" / "pipe.jpg"
+    os.mkfifo(path)
+    yield path
+    with suppress(OSError):  # nobody waits
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
 
 @pytest.fixture(scope="session", autouse=True)

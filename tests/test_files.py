@@ -6,13 +6,22 @@ import errno
 import json
 import math
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from cprompt import files
 from cprompt.errors import CheckpointError, ConfigError
-from cprompt.files import check_writable, read_json, shown_path, write_bytes, write_json
+from cprompt.files import (
+    append_line,
+    check_writable,
+    read_json,
+    shown_path,
+    write_bytes,
+    write_json,
+)
 
 
 def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -54,11 +63,72 @@ def test_the_name_is_given_only_once_all_is_on_disk(
 
     def look(fd: int) -> None:
         sync(fd)
-        seen.append((path.exists(), (tmp_path / "x.bin.part").read_bytes()))
+        (part,) = tmp_path.glob("x.bin*.part")
+        seen.append((path.exists(), part.read_bytes()))
 
     monkeypatch.setattr(files.os, "fsync", look)
     write_bytes(path, b"whole")
     assert seen == [(False, b"whole")]
+
+
+def test_a_write_while_another_is_under_way_disturbs_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.bin"
+    sync = os.fsync
+
+    def another(fd: int) -> None:
+        monkeypatch.setattr(files.os, "fsync", sync)
+        write_bytes(path, b"the other")
+        assert path.read_bytes() == b"the other"
+
+    monkeypatch.setattr(files.os, "fsync", another)
+    write_bytes(path, b"one")
+    assert path.read_bytes() == b"one"
+    assert [p.name for p in tmp_path.iterdir()] == ["x.bin"]
+
+
+def test_threads_that_write_one_file_all_succeed_and_leave_a_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    contents = [bytes([i]) * (10 + 50_000 * i) for i in range(4)]
+    with ThreadPoolExecutor(len(contents)) as threads:
+        for written in threads.map(partial(write_bytes, path), contents * 30):
+            assert written is None
+    assert path.read_bytes() in contents
+    assert [p.name for p in tmp_path.iterdir()] == ["x.bin"]
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 255, "猫" * 85, "é" * 125 + ".json"], ids=["x", "cat", "json"]
+)
+def test_a_name_as_long_as_file_systems_allow_can_be_written(tmp_path: Path, name: str) -> None:
+    write_bytes(tmp_path / name, b"whole")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [(name, b"whole")]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no umask")
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_permissions_are_those_of_any_new_file(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        (tmp_path / "usual").write_bytes(b"")
+        write_bytes(tmp_path / "x.bin", b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x.bin").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_what_breaks_off_a_write_leaves_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os if call == "fsync" else Path, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_bytes(tmp_path / "x.bin", b"new")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_who_has_the_old_file_open_goes_on_reading_the_old_one(tmp_path: Path) -> None:
@@ -133,6 +203,23 @@ def test_a_folder_that_may_not_be_changed_is_refused(
         check_writable(tmp_path / "a" / "x.json")
     assert asked == [(tmp_path, os.W_OK | os.X_OK)]
     assert error.value.file == str(tmp_path / "a" / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", "é\n"), ("a\n", "a\né\n"), ('{"cut": "', '{"cut": "\né\n'), ("\n", "\né\n")],
+)
+def test_a_line_that_is_added_is_a_line_of_its_own(tmp_path: Path, before: str, after: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(before, encoding="utf-8")
+    append_line(path, "é")
+    assert path.read_text("utf-8") == after
+
+
+def test_the_first_line_makes_its_file(tmp_path: Path) -> None:
+    append_line(tmp_path / "x.jsonl", "a")
+    append_line(tmp_path / "x.jsonl", "b")
+    assert (tmp_path / "x.jsonl").read_bytes() == b"a\nb\n"
 
 
 def test_only_bytes_that_are_not_utf8_are_escaped() -> None:

@@ -15,6 +15,7 @@ from result_runs import (
     ORDER,
     ROOT,
     SETTINGS,
+    SHORT_TITLES,
     TITLES,
     TRAINING_PASSES,
     TRIES,
@@ -172,9 +173,19 @@ def cost() -> str:
 
 def notes_on(benchmark: str, found: Mapping[str, Sequence[Record]]) -> str:
     """Which rows have no run yet, and for which nothing was chosen yet."""
+    grid, tried = load_grid(), finder(ROOT / TRIES)
     absent = [label for label, runs in found.items() if not runs]
-    notes = [f"On {benchmark}, not run yet: {'; '.join(absent)}."] if absent else []
-    return " ".join([*notes, load_table("protocol").notes_on.get(benchmark, "")]).strip()
+    unchosen = [
+        row.label
+        for row in grid.to_choose
+        if choose(outcomes(grid, row, benchmark, tried, SETTINGS)) is None
+    ]
+    notes = {"not run yet": absent, "not chosen yet, so as in the recipe": unchosen}
+    return " ".join(
+        f"On {SHORT_TITLES[benchmark]}, {what}: {'; '.join(labels)}."
+        for what, labels in notes.items()
+        if labels
+    )
 
 
 def draw_cost(benchmark: str) -> None:
@@ -213,17 +224,17 @@ def first_task() -> str:
 def _first_task_on(benchmark: str) -> str | None:
     """None if no row can be compared."""
     found = rows_run(benchmark)
+    reference = "CPrompt" if found["CPrompt"] else PUBLISHED
     lines = [
-        "| | Task 1 | CPrompt, same orders | difference |",
+        f"| | Task 1 | {reference}, same orders | difference |",
         "| --- | ---: | ---: | ---: |",
     ]
     reasons = []
-    reference = found["CPrompt"] or found[PUBLISHED]
     for label, runs in found.items():
         pairs = [
             (run.summary()[FIRST], other.summary()[FIRST])
             for run in runs
-            for other in reference
+            for other in found[reference]
             if (run.classes, run.stream.order) == (other.classes, other.stream.order)
             and run.stream.n_tasks > 1
         ]
@@ -251,6 +262,11 @@ def tries_of(row: str, benchmark: str = "cars10") -> dict[str, Record]:
     return {o.one.label(): o.record for o in found if o.record is not None and o.record.finished}
 
 
+def _held_out(record: Record) -> str:
+    """How many held-out images of the first task there are."""
+    return f"{sum(record.rows[0].count)} held-out images"
+
+
 def _both(record: Record) -> str:
     about = record.summary()
     return f"{about[FIRST]:.1f} % of task 1 and {about['last_accuracy']:.1f} % in the end"
@@ -262,9 +278,8 @@ def _coda() -> str:
     ours = tries_of("cprompt")["as in the recipe"]
     return (
         "a matter of the learning rate, which was chosen for the end of the stream, not for its "
-        f"beginning. Three times that rate answers {_both(fast)} of the held-out images, the "
-        f"chosen one {_both(usual)}; CPrompt answers {ours.summary()[FIRST]:.1f} % of the same "
-        "images of task 1."
+        f"beginning. Three times that rate answers {_both(fast)}, the chosen one {_both(usual)}; "
+        f"CPrompt answers {ours.summary()[FIRST]:.1f} % of the same {_held_out(fast)} of task 1."
     )
 
 
@@ -274,40 +289,55 @@ def _slca() -> str:
     each = ", ".join(f"{tried[rate].summary()[FIRST]:.1f}" for rate in rates)
     return (
         "better, as the whole backbone is trained. The faster it may change, the better it fits "
-        f"the first task: {each} % of the held-out images with a third of the published rate, "
-        "with the rate itself and with three times it, which was chosen."
+        f"the first task: {each} % of {_held_out(tried['official'])} with a third of the published "
+        "rate, with the rate itself and with three times it, which was chosen."
+    )
+
+
+def _first_in_order(benchmark: str, label: str) -> str:
+    """What a row answers of the first task in the class order of all rows."""
+    (run,) = (run for run in rows_run(benchmark)[label] if run.config["seeds"]["order"] == ORDER)
+    return f"{run.summary()[FIRST]:.1f} %"
+
+
+def _no_covariance(benchmark: str) -> str:
+    lda, deep = (_first_in_order(benchmark, label) for label in ("Streaming LDA", "Strata"))
+    return (
+        "nothing is trained, only the last block's class token is read, and how its numbers vary "
+        f"together is ignored. With their covariance (LDA) the same token answers {lda} in this "
+        f"class order, all layers ([Strata](methods/strata.md)) {deep}."
     )
 
 
 def _one_layer(benchmark: str) -> str:
-    (deep,) = (
-        run for run in rows_run(benchmark)["Strata"] if run.config["seeds"]["order"] == ORDER
-    )
     return (
         "nothing is trained, and only the last block's class token is read, which was trained for "
         "other classes. Read over all layers ([Strata](methods/strata.md)), the same backbone "
-        f"answers {deep.summary()[FIRST]:.1f} % in this class order."
+        f"answers {_first_in_order(benchmark, 'Strata')} in this class order."
     )
+
+
+def _first_of(record: Record) -> str:
+    return f"{record.summary()[FIRST]:.1f} %"
 
 
 def _strata() -> str:
-    one, all_of_them = (
-        f"{tries_of(row)['as in the recipe'].summary()[FIRST]:.1f} %" for row in ("lda", "strata")
-    )
-    mixed = tries_of("strata")["head mixed"].summary()[FIRST]
+    one, deep = (tries_of(row)["as in the recipe"] for row in ("lda", "strata"))
+    mixed = tries_of("strata")["head mixed"]
     return (
-        f"better, as all layers are read. Of the held-out images LDA over the last one answers "
-        f"{one}, Strata {all_of_them}, with the chosen mixture of heads {mixed:.1f} %."
+        f"better, as all layers are read. Of {_held_out(deep)} LDA over the last one answers "
+        f"{_first_of(one)}, one head over all layers {_first_of(deep)}, and the mixture of heads, "
+        f"which was chosen, {_first_of(mixed)}."
     )
 
 
 def _strata_prompt() -> str:
     tried = tries_of("strata")["as in the recipe"], tries_of("strata_prompt")["as in the recipe"]
-    without, with_it = (f"{record.summary()[FIRST]:.1f} %" for record in tried)
+    without, with_it = map(_first_of, tried)
     return (
         "better, as all layers are read, and under a prompt that was trained for this very task. "
-        f"Of the held-out images the closed form alone answers {without}, with the prompt "
-        f"{with_it}."
+        f"Of {_held_out(tried[0])} one head over all layers answers {without} without the prompt "
+        f"and {with_it} with it. (This row has one head; the row above mixes four.)"
     )
 
 
@@ -315,12 +345,12 @@ REASONS: dict[str, dict[str, Callable[[], str]]] = {
     "cars10": {
         "CODA-Prompt": _coda,
         "SLCA": _slca,
-        "Nearest mean": partial(_one_layer, "cars10"),
+        "Nearest mean": partial(_no_covariance, "cars10"),
         "Streaming LDA": partial(_one_layer, "cars10"),
         "Strata": _strata,
         "Strata, prompt of the first task": _strata_prompt,
     },
-    "cifar100": {"Nearest mean": partial(_one_layer, "cifar100")},
+    "cifar100": {"Nearest mean": partial(_no_covariance, "cifar100")},
 }
 """Why the first task of a row is not like CPrompt's, each with an experiment behind it."""
 
@@ -374,24 +404,24 @@ def readme_table() -> str:
     """Every method at its best, on the benchmarks of which most rows were run."""
     runs = {benchmark: rows_run(benchmark) for benchmark in TITLES}
     shown = {b: found for b, found in runs.items() if sum(map(bool, found.values())) > 10}
-    short = {"cars10": "Cars", "cifar100": "CIFAR-100"}
-    heads = [f"{short[b]} {what}" for b in shown for what in ("Last-acc", "Avg-acc", "FF")]
+    columns = ("Last-acc", "Avg-acc", "FF", "stored, MB")
+    heads = [f"{SHORT_TITLES[b]} {what}" for b in shown for what in columns]
     lines = [
-        f"| | {' | '.join(heads)} | stored, MB | passes |",
-        f"| --- |{' ---: |' * (len(heads) + 2)}",
+        f"| | {' | '.join(heads)} | passes |",
+        f"| --- |{' ---: |' * (len(heads) + 1)}",
     ]
     for label in next(iter(shown.values())):
         cells = []
         for found in shown.values():
             known = numbers.summary_cells(found[label]) if found[label] else {}
             cells += [ours(known[m]) if m in known else DASH for m in METRICS]
+            cells.append(f"{megabytes(found[label][-1]):.1f}" if found[label] else DASH)
         made = next((found[label] for found in shown.values() if found[label]), None)
         if made:
             method = made[0].config["method"]
-            passes = passes_per_prediction(method["name"], method)
-            cells += [f"{megabytes(made[-1]):.1f}", str(passes)]
+            cells.append(str(passes_per_prediction(method["name"], method)))
         else:
-            cells += [DASH, DASH]
+            cells.append(DASH)
         lines.append(f"| {label} | {' | '.join(cells)} |")
     pictures = [
         f"![Accuracy against stored megabytes and passes in training, {TITLES[b]}]"

@@ -26,6 +26,7 @@ SETTINGS = {
     "training.precision": "bf16",
 }
 TITLES = {"cars10": "Split Stanford Cars, 10 tasks", "cifar100": "Split CIFAR-100, 10 tasks"}
+SHORT_TITLES = {"cars10": "Cars", "cifar100": "CIFAR-100"}
 ORDER = 1993
 """The class order that every row was run in."""
 METRICS = ("last_accuracy", "average_accuracy", "forgetting_released")

@@ -36,7 +36,10 @@ from result_runs import (
     records,
     run_of,
 )
+from scipy.stats import t as student
+from stands_out import stands_out
 
+from cprompt.data.registry import DATASETS
 from cprompt.files import write_bytes
 from cprompt.report import figures
 from cprompt.report.tables import DASH, FORMATS, ours
@@ -326,7 +329,11 @@ def same_classes(
     rows: Sequence[TableRow], benchmark: str, settings: Mapping[str, Any], seed: int
 ) -> bool:
     """Whether the runs of these rows number their classes alike: only then is a seed one order."""
-    runs = [run_of(row, benchmark, seed, settings) for row in rows]
+    return same_classes_in([run_of(row, benchmark, seed, settings) for row in rows])
+
+
+def same_classes_in(runs: Sequence[Record | None]) -> bool:
+    """Whether these runs number their classes alike."""
     return len({tuple(run.classes) for run in runs if run is not None}) < 2
 
 
@@ -334,33 +341,49 @@ def same_classes(
 def spread(benchmark: str, metric: str) -> float | None:
     """How much a difference of two rows varies from one class order to another.
 
-    The pooled standard deviation of all differences that were measured in several class orders.
-    Without any, that of CPrompt times √2, as if the two rows were independent.
+    The pooled standard deviation of the findings' differences that were measured in several class
+    orders; without any, of `differences_from_cprompt`.
     """
-    squares = freedom = 0.0
-    for finding in FINDINGS:
-        if shown_of(finding).benchmarks[0] == benchmark and finding.metric == metric:
-            found = differences(finding)
-            if len(found) > 1:
-                squares += (len(found) - 1) * mean_std(found)[1] ** 2
-                freedom += len(found) - 1
-    if freedom:
-        return math.sqrt(squares / freedom)
-    row = row_for("cprompt", benchmark)
-    alone = [value(row, benchmark, metric, SETTINGS, seed) for seed in PAPER_SEEDS]
-    known = [number for number in alone if number is not None]
-    return math.sqrt(2) * mean_std(known)[1] if len(known) > 1 else None
+    on_it = [f for f in FINDINGS if f.metric == metric and shown_of(f).benchmarks == (benchmark,)]
+    measured = [found for finding in on_it if len(found := differences(finding)) > 1]
+    measured = measured or differences_from_cprompt(benchmark, metric)
+    freedom = sum(len(found) - 1 for found in measured)
+    squares = sum((len(found) - 1) * mean_std(found)[1] ** 2 for found in measured)
+    return math.sqrt(squares / freedom) if freedom else None
+
+
+def differences_from_cprompt(benchmark: str, metric: str) -> list[list[float]]:
+    """CPrompt's from each row of the protocol that was run in several of its class orders.
+
+    Rows that are the same in every order are left out: no finding compares with such a row.
+    """
+    found = []
+    for row in load_table("protocol").rows:
+        pairs = []
+        for seed in PAPER_SEEDS:
+            both = [run_of(r, benchmark, seed) for r in (row_for("cprompt", benchmark), row)]
+            if None not in both and same_classes_in(both):
+                each = [run.summary().get(metric) for run in both if run is not None]
+                pairs += [each] if None not in each else []
+        if len(pairs) > 1 and len({theirs for _, theirs in pairs}) > 1:
+            found.append([mine - theirs for mine, theirs in pairs])
+    return found
+
+
+CERTAIN = float(student.ppf(0.975, df=len(PAPER_SEEDS) - 1))
+"""Standard errors that a difference must be away from zero, as the spread is that of so few class
+orders: Student's t, 95 %."""
 
 
 def verdict(found: Sequence[float], spread_of_one: float | None) -> str:
     """Whether differences over class orders show what the paper finds.
 
-    Within noise: closer to zero than twice the standard error of their mean.
+    Within noise: closer to zero than `CERTAIN` times the standard error of their mean.
     """
     if not found:
         return "not run"
     mean = sum(found) / len(found)
-    if spread_of_one is None or abs(mean) <= 2 * spread_of_one / math.sqrt(len(found)):
+    if spread_of_one is None or abs(mean) <= CERTAIN * spread_of_one / math.sqrt(len(found)):
         return "within noise"
     return "agrees" if mean > 0 else "**does not agree**"
 
@@ -391,10 +414,22 @@ def findings() -> str:
         f"{verdicts.count('within noise')} are within noise, "
         f"{verdicts.count('**does not agree**')} do not agree, and {verdicts.count('not run')} "
         "could not be checked yet, as a run is missing. From one class order to another a "
-        f"difference in Last-acc varies by {' and '.join(sorted(noises))} (standard deviation); "
-        "one that is closer to zero than twice its standard error is within noise."
+        f"difference in Last-acc varies by {' and '.join(sorted(noises))} (standard deviation of "
+        f"{where_measured()}). As that is known from {len(PAPER_SEEDS)} orders only, a difference "
+        f"that is closer to zero than {CERTAIN:.1f} standard errors is within noise (Student's t, "
+        "95 %)."
     )
     return counted + "\n\n" + "\n".join(lines) + "\n"
+
+
+def where_measured() -> str:
+    """Which differences the spread is that of."""
+    if any(len(differences(finding)) > 1 for finding in FINDINGS):
+        return "the differences below that were measured in several orders"
+    return (
+        "CPrompt's differences from the methods of [the protocol](protocol.md) that were run in "
+        "several orders; none of those below was yet"
+    )
 
 
 def settings_of(finding: Finding, shown: Shown) -> str:
@@ -490,27 +525,45 @@ def missing() -> str:
     ]
     if not absent:
         return "Every run that a table above needs was made.\n"
-    backbone = f"--backbone {BACKBONE} --weights {BACKBONE}.safetensors --training.precision bf16"
+    usual = {
+        "$BACKBONE": f"--backbone {BACKBONE} --weights {WEIGHTS}",
+        "$PRECISION": "--training.precision bf16",
+    }
     lines = ["| benchmark | row | order | minutes | command |", "| --- | --- | ---: | ---: | --- |"]
     total = 0.0
     for wanted in absent:
         seconds = estimated_seconds(wanted.config)
         total += seconds or 0.0
         minutes = DASH if seconds is None else f"{seconds / 60:.0f}"
-        told = f"`{run_command(anywhere(wanted.config)).replace(backbone, '$BACKBONE')}`"
+        told = run_command(anywhere(wanted.config))
+        for name, words in usual.items():
+            told = told.replace(words, name)
         again = "" if wanted.record is None else ", again"
         lines.append(
-            f"| {wanted.benchmark} | {wanted.label}{again} | {wanted.seed} | {minutes} | {told} |"
+            f"| {wanted.benchmark} | {wanted.label}{again} | {wanted.seed} | {minutes} | `{told}` |"
         )
     return (
         f"{len(absent)} runs, about {total / 3600:.0f} hours one after another. Minutes are those "
         "of runs that were made: the median of the same method's on the benchmark, or of all "
         "methods', scaled by the epochs. “Again”: made in another class order than the others "
-        "([above](#how-they-were-made)). `$BACKBONE` stands for "
-        f"`{backbone}`. `python tools/missing_runs.py` makes all that were never made.\n\n"
+        "([above](#how-they-were-made)). "
+        + ", ".join(f"`{name}` stands for `{words}`" for name, words in usual.items())
+        + ". `python tools/missing_runs.py` makes all that were never made.\n\n"
         + "\n".join(lines)
         + "\n"
     )
+
+
+def incomplete(runs: Mapping[str, Record]) -> str:
+    """Which datasets lacked images, by their official counts."""
+    lacking = ""
+    for name, run in sorted(runs.items()):
+        whole = DATASETS[name].expected if name in DATASETS else None
+        if whole is not None:
+            train, test = whole.train - run.images["train"], whole.test - run.images["test"]
+            if train or test:
+                lacking += f" Of {name}, {train} and {test} could not be read in the copy used."
+    return lacking
 
 
 def how() -> str:
@@ -536,7 +589,7 @@ def how() -> str:
         f"- {len(made)} runs, each with its record in `{RUNS}`.\n"
         f"- Backbone: `{BACKBONE}`, {size:.1f} million parameters; every record has the "
         "fingerprint of its weights.\n"
-        f"- Images: {images}.\n"
+        f"- Images: {images}.{incomplete(first)}\n"
         "- Every benchmark's own settings, epochs and normalisation; bf16. The exceptions are the "
         f"{short} runs of the ablation and the analyses, which have {SHORT} epochs per task, and "
         "the rows of [the protocol](protocol.md), which have what was chosen there.\n"
@@ -584,8 +637,13 @@ def row_for(method: str, benchmark: str) -> TableRow:
 
 
 def cells(method: str, benchmark: str, metrics: Sequence[str]) -> list[Cell]:
-    """Mean and std of each metric over the finished runs."""
-    row = dataclasses.replace(row_for(method, benchmark), paper={})
+    """Mean and std of each metric over the finished runs of the main table's row."""
+    return cells_of(row_for(method, benchmark), benchmark, metrics)
+
+
+def cells_of(row: TableRow, benchmark: str, metrics: Sequence[str]) -> list[Cell]:
+    """The same for any row."""
+    row = dataclasses.replace(row, paper={})
     columns = {metric: metric for metric in metrics}
     spec = dataclasses.replace(load_table(benchmark), columns=columns, rows=(row,))
     ((_, found),) = fill(spec, PAPER_SEEDS, find, overrides=SETTINGS).rows
@@ -593,14 +651,23 @@ def cells(method: str, benchmark: str, metrics: Sequence[str]) -> list[Cell]:
 
 
 def method_rows(method: str) -> str:
+    """The method's runs for the main tables and for the protocol."""
     rows = []
     for benchmark, title in TITLES.items():
-        found = cells(method, benchmark, METRICS)
-        numbers = [*map(ours, found), str(found[0].runs)]
-        rows.append(f"| {title} | {' | '.join(numbers)} |")
+        in_main = any(row.method == method for row in load_table(benchmark).rows)
+        each = {"the paper's tables": cells(method, benchmark, METRICS)} if in_main else {}
+        for row in load_table("protocol").rows:
+            if row.method == method:
+                published = ", as published" if row.label == PUBLISHED else ""
+                told = f"[the protocol](../protocol.md){published}"
+                each[told] = cells_of(row, benchmark, METRICS)
+        for settings, found in each.items():
+            numbers = [*map(ours, found), str(found[0].runs)]
+            rows.append(f"| {title} | {settings} | {' | '.join(numbers)} |")
     return (
         "\n## On real photos\n\n"
-        "| benchmark | Last-acc | Avg-acc | FF | runs |\n| --- | ---: | ---: | ---: | ---: |\n"
+        "| benchmark | settings of | Last-acc | Avg-acc | FF | runs |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: |\n"
         + "\n".join(rows)
         + f"\n\nViT-Ti/16 (`{BACKBONE}`), not the paper's ViT-B/16; a dash: not run, or not "
         "defined for one task. [All results](../results.md).\n\n"
@@ -665,6 +732,7 @@ PARTS = {
     **PHOTO_BLOCKS,
     **PROTOCOL_BLOCKS,
     "how": how,
+    "stands_out": stands_out,
     "findings": findings,
     "main": lambda: tables(MAIN),
     "analyses": lambda: tables(ANALYSES),
@@ -681,9 +749,12 @@ PARTS = {
     "ranpac": lambda: closed_form_rows("RanPAC", "RanPAC, prompt of the first task"),
     "lda": lambda: closed_form_rows("Streaming LDA"),
     "nearest_mean": lambda: closed_form_rows("Nearest mean"),
-    **{row.method: functools.partial(method_rows, row.method) for row in load_table("cars10").rows},
+    **{
+        method: functools.partial(method_rows, method)
+        for method in (*(row.method for row in load_table("cars10").rows), "joint_tuning")
+    },
 }
-"""What makes the block of each name; a method of the main table has one on its own page."""
+"""What makes the block of each name; a method has one on its own page."""
 
 BLOCK = re.compile(r"(<!-- results:(\w+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 

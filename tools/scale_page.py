@@ -95,6 +95,12 @@ def rates(record: Record) -> str:
     return table(["", "per image"], rows)
 
 
+def core_time(seconds: float) -> str:
+    """Hours of a core, or minutes where they would read as 0.0 hours."""
+    hours = seconds / 3600
+    return f"{hours:.1f} core-hours" if hours >= 0.1 else f"{seconds / 60:.1f} core-minutes"
+
+
 def limits(record: Record) -> str:
     """How many classes fit into memory, and what all heads of a stream take together."""
     rows = []
@@ -106,8 +112,9 @@ def limits(record: Record) -> str:
         # A cost that grows with the classes so far is on average half of the last one.
         whole = last["tasks"] * (last["begin_seconds"] + last["end_seconds"]) / 2
         stored = f"{last['bytes'] / last['classes'] / 1e3:.1f} kB"
-        rows.append([title, stored, fit, f"{whole / 3600:.1f} core-hours"])
-    head = ["", "stored per class", "classes in 64 GiB", "begin and end all tasks of the stream"]
+        rows.append([title, stored, fit, core_time(whole)])
+    head = ["", "stored per class", "classes in 64 GiB of memory"]
+    head.append("begin and end all tasks of the stream")
     return table(head, rows)
 
 

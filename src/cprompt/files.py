@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from cprompt.errors import CheckpointError, ConfigError
 
 T = TypeVar("T")
+
+PART_ENDING = r"(\.[0-9a-f]{16})?\.part"
+"""How the name of a temporary file ends, as a regular expression; earlier versions had `.part`."""
+
+_LONGEST = 200  # bytes of a temporary name that say what it is for; file systems allow 255 in all
 
 
 def cache_home() -> Path:
@@ -19,24 +25,48 @@ def cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cprompt"
 
 
+def part_beside(path: Path) -> Path:
+    """A new name beside `path` for what will be renamed to it; no two calls give the same one."""
+    name = os.fsencode(path.name)[:_LONGEST].decode(errors="ignore")
+    return path.with_name(f"{name}.{secrets.token_hex(8)}.part")
+
+
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write `data` to a temporary file beside `path`, sync it to disk, then rename it to `path`."""
-    part = path.with_name(path.name + ".part")
+    """Write `data` to a temporary file beside `path`, sync it to disk, then rename it to `path`.
+
+    Several threads or processes may write the same path: the last one's content stays, whole.
+    """
+    part = part_beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        try:
+            with part.open("xb") as file:  # not mkstemp, whose files only their owner may read
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise CheckpointError(
             f"cannot be written ({error.strerror})",
             file=path,
             hint="free some disk space, or choose another folder",
         ) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file; an OSError if it cannot be written.
+
+    Whoever wrote before may have been killed in the middle of a line, or met a full disk. What is
+    left of that line is ended first, so that only it is unreadable.
+    """
+    with path.open("a+b") as file:
+        if file.tell() and not _ends_a_line(file):
+            line = "\n" + line
+        file.write((line + "\n").encode())
 
 
 def check_writable(path: Path) -> None:
@@ -104,3 +134,8 @@ def under_prefix(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
     """
     start = f"{prefix}/"
     return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+
+
+def _ends_a_line(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"

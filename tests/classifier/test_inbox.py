@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import json
 import os
 import shutil
+import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -16,6 +18,7 @@ from cprompt.classifier import inbox as inbox_module
 from cprompt.classifier.inbox import JOURNAL, Inbox, Sorted, folder_name
 from cprompt.errors import ConfigError, DataError
 from tests.classifier.common import learnt, photos, saved
+from tests.waiting import soon
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,22 @@ def test_what_is_unknown_goes_apart(box: Path, out: Path) -> None:
     assert tree(out) == sorted(f"{answer}/{file.name}" for answer, file in expected)
 
 
+def test_a_pipe_among_the_photos_does_not_stop_the_others(
+    box: Path, out: Path, classifier: ContinualClassifier, pipe: Path
+) -> None:
+    (box / "b.jpg").symlink_to(pipe)
+    files = [arrive(box, "a.png"), arrive(box, "c.png", "sea")]
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        found = soon(lambda: looks(inbox, classifier, times=3), seconds=60)
+    (refused,) = [each for each in found if each.target is None]
+    assert refused.photo == box / "b.jpg"
+    assert refused.error is not None
+    assert refused.error.message == "is a pipe, not a file"
+    assert [each.photo for each in found if each.target] == files
+    assert inbox.waiting == 0
+
+
 def test_a_file_that_grows_is_left_alone_until_it_rests(
     box: Path, out: Path, classifier: ContinualClassifier
 ) -> None:
@@ -120,6 +139,195 @@ def test_a_file_that_changes_while_it_is_answered_is_not_moved(
         assert path.exists()
         monkeypatch.undo()
         assert len(looks(inbox, classifier)) == 1
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"x" * 4000)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "call"), [(shutil, "copyfileobj"), (os, "fsync"), (shutil, "copystat")]
+)
+def test_a_file_that_grows_while_it_is_copied_is_left_for_the_next_look(
+    box: Path,
+    out: Path,
+    classifier: ContinualClassifier,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    call: str,
+    copy: bool,
+) -> None:
+    path = arrive(box, "a.png")
+    inbox = Inbox(box, out, copy=copy)
+    original = getattr(owner, call)
+
+    def and_append(*args: object) -> None:
+        original(*args)
+        append(path)
+
+    with inbox.alone():
+        monkeypatch.setattr(owner, call, and_append)
+        assert looks(inbox, classifier) == []
+        monkeypatch.undo()
+        assert list((out / "red").iterdir()) == []
+        assert not (out / JOURNAL).exists()
+        whole = path.read_bytes()
+        (only,) = looks(inbox, classifier)
+        assert inbox.waiting == 0
+    assert only.target is not None
+    assert only.target.read_bytes() == whole
+    assert len((out / JOURNAL).read_text("utf-8").splitlines()) == 1
+
+
+def test_a_file_that_grows_beside_an_equal_copy_leaves_the_copy(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = arrive(box, "a.png")
+    half = path.read_bytes()
+    (out / "red").mkdir(parents=True)
+    shutil.copy(path, out / "red")  # as a process leaves it that is killed before the journal
+    compare = filecmp.cmp
+
+    def and_append(*args: Any, **named: Any) -> bool:
+        equal = compare(*args, **named)
+        append(path)
+        return equal
+
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        monkeypatch.setattr(filecmp, "cmp", and_append)
+        assert looks(inbox, classifier) == []
+        monkeypatch.undo()
+        whole = path.read_bytes()
+        (only,) = looks(inbox, classifier)
+    assert only.target == out / "red" / "a (2).png"
+    assert only.target.read_bytes() == whole
+    assert (out / "red" / "a.png").read_bytes() == half
+
+
+def test_a_file_that_grows_after_it_was_copied_is_not_removed(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = arrive(box, "a.png")
+    inbox = Inbox(box, out)
+    write = Inbox._write
+
+    def and_append(*args: Any) -> None:
+        write(*args)
+        append(path)
+
+    with inbox.alone():
+        monkeypatch.setattr(Inbox, "_write", and_append)
+        assert len(looks(inbox, classifier)) == 1
+        monkeypatch.undo()
+        whole = path.read_bytes()
+        (only,) = looks(inbox, classifier)
+    assert only.target is not None
+    assert only.target.read_bytes() == whole
+    assert tree(box) == []
+
+
+def test_a_file_that_goes_away_while_it_is_copied_is_no_error(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = arrive(box, "a.png")
+
+    def gone(*args: object) -> None:
+        path.unlink()
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(shutil, "copyfileobj", gone)
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        assert looks(inbox, classifier) == []
+    assert tree(out) == []
+
+
+@pytest.mark.parametrize("length", [249, 251, 255])
+def test_names_as_long_as_file_systems_allow_are_sorted(
+    box: Path, out: Path, classifier: ContinualClassifier, length: int
+) -> None:
+    name = "é" * 100 + "a" * (length - 204) + ".png"
+    assert len(name.encode()) == length
+    inbox = Inbox(box, out)
+    contents = set()
+    with inbox.alone():
+        for seed in (9, 10, 11):
+            contents.add(arrive(box, name, seed=seed).read_bytes())
+            arrive(box, f"{seed}.png", "sea")
+            assert [each.error for each in looks(inbox, classifier)] == [None, None]
+    assert tree(box) == []
+    kept = [path for path in (out / "red").iterdir() if path.name.startswith("é")]
+    assert {path.read_bytes() for path in kept} == contents
+    assert all(path.suffix == ".png" for path in kept)
+
+
+def test_a_photo_that_cannot_be_copied_stops_no_other_and_is_told_once(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = arrive(box, "a.png").read_bytes()
+    arrive(box, "b.png", "sea")
+    out.mkdir()
+    (out / "red").touch()  # so no folder can be made there
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        stays, moved = looks(inbox, classifier, 4)
+        assert (stays.photo.name, stays.target, stays.label) == ("a.png", None, "red")
+        assert isinstance(stays.error, DataError)
+        assert stays.error.file == str(box / "a.png")
+        assert str(out / "red") in stays.error.message
+        assert (moved.target, moved.error) == (out / "sea" / "b.png", None)
+        assert inbox.waiting == 0
+        assert (box / "a.png").read_bytes() == whole
+        monkeypatch.setattr(inbox_module, "RETRY", 0.0)
+        arrive(box, "a.png", seed=10)  # another photo of that name: told again
+        assert [each.target for each in looks(inbox, classifier, 4)] == [None]
+        assert inbox.waiting == 0
+        (out / "red").unlink()
+        (sorted_now,) = looks(inbox, classifier, 3)
+    assert sorted_now.target == out / "red" / "a.png"
+    assert tree(box) == []
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_journal_that_cannot_be_written_keeps_the_photos(
+    box: Path, out: Path, classifier: ContinualClassifier, copy: bool
+) -> None:
+    arrive(box, "a.png")
+    arrive(box, "b.png", "sea")
+    (out / JOURNAL).mkdir(parents=True)
+    inbox = Inbox(box, out, copy=copy)
+    with inbox.alone():
+        found = looks(inbox, classifier, 3)
+    assert [each.photo.name for each in found] == ["a.png", "b.png"]
+    assert all(each.error and JOURNAL in each.error.message for each in found)
+    assert tree(box) == ["a.png", "b.png"]
+
+
+def test_photos_that_cannot_be_removed_are_copied_and_told_once(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive(box, "a.png")
+    arrive(box, "b.png", "sea")
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == box:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    for _ in range(2):  # and again after a restart
+        inbox = Inbox(box, out)
+        with inbox.alone():
+            found = looks(inbox, classifier, 4)
+            assert inbox.waiting == 0
+        assert [each.target for each in found] == [out / "red" / "a.png", out / "sea" / "b.png"]
+        assert all(each.error and "Permission denied" in each.error.message for each in found)
+    assert tree(box) == ["a.png", "b.png"]
+    assert tree(out) == ["red/a.png", "sea/b.png"]
 
 
 def test_an_unreadable_file_stays_is_told_once_and_tried_again_when_it_changes(
@@ -205,7 +413,7 @@ def test_killed_anywhere_no_photo_is_lost_or_doubled(
     assert (out / "red" / "a.png").read_bytes() == whole
 
 
-def test_a_full_disk_leaves_the_photo_for_the_next_look(
+def test_a_full_disk_leaves_the_photo_which_is_tried_again_later(
     box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrive(box, "a.png")
@@ -217,10 +425,13 @@ def test_a_full_disk_leaves_the_photo_for_the_next_look(
     inbox = Inbox(box, out)
     with inbox.alone():
         monkeypatch.setattr(shutil, "copyfileobj", full)
-        with pytest.raises(DataError, match="No space left"):
-            looks(inbox, classifier)
+        (told,) = looks(inbox, classifier, 4)
+        assert told.error is not None
+        assert "No space left" in told.error.message
         monkeypatch.undo()
         assert (tree(box), list((out / "red").iterdir())) == (["a.png"], [])
+        later = time.monotonic() + inbox_module.RETRY
+        monkeypatch.setattr(time, "monotonic", lambda: later)
         assert len(looks(inbox, classifier, 1)) == 1
 
 

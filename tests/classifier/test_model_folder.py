@@ -33,6 +33,7 @@ from cprompt.classifier.model_folder import (
     writing,
 )
 from cprompt.errors import ModelError
+from cprompt.files import part_beside
 
 
 def put(folder: Path, number: int, replaces: tuple[str, ...] | None = None) -> int:
@@ -84,6 +85,24 @@ def test_the_description_is_json_with_names_as_they_are(folder: Path) -> None:
     about = json.loads(text)
     assert (about["format"], about["version"], about["generation"]) == ("cprompt-model", 2, 2)
     assert read_about(folder) == {k: v for k, v in about.items() if k != "sha256"}
+
+
+def test_leftovers_of_killed_writers_count_and_are_removed_by_the_next(folder: Path) -> None:
+    kept, before = files(folder), size(folder)
+    for name in (FILE, "learnt-000003.safetensors", "model-000002.json"):
+        for part in (f"{name}.part", part_beside(folder / name).name):
+            (folder / part).write_bytes(b"half")
+    assert size(folder) == before + 6 * len(b"half")
+    assert undo(folder) == 1
+    assert files(folder) < kept
+
+
+def test_a_new_model_may_take_the_place_of_one_whose_writer_was_killed(tmp_path: Path) -> None:
+    made = tmp_path / "model"
+    made.mkdir()
+    part_beside(made / "learnt-000001.safetensors").write_bytes(b"half")
+    assert put(made, 1) == 1
+    assert files(made) == {FILE, "learnt-000001.safetensors"}
 
 
 def test_undo_goes_back_once(folder: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from cprompt.cli.answer_parts import AnswerParts, digest
 from cprompt.errors import ConfigError
+from cprompt.files import part_beside
 
 ROWS = [
     {"image": "é.jpg", "label": "cat", "probability": 0.5, "error": None},
@@ -43,7 +44,7 @@ def test_photos_that_could_not_be_read_are_counted_in_the_files(
 
 def test_a_part_that_was_not_renamed_is_missing(tmp_path: Path) -> None:
     parts = AnswerParts(tmp_path, 1, "jsonl", {})
-    parts.path(0).with_name(parts.path(0).name + ".part").write_text("half")
+    part_beside(parts.path(0)).write_text("half")
     assert parts.missing() == [0]
 
 

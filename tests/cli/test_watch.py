@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -34,6 +36,41 @@ def test_once_sorts_what_is_there_and_ends(model: Path, inbox: Path, tmp_path: P
         assert f"{file.name} → {row['label']}/{file.name}, " in told
     assert "bad.jpg stays in the inbox: is empty" in told
     assert [path.name for path in inbox.iterdir()] == ["bad.jpg"]
+
+
+def test_a_photo_that_cannot_be_moved_is_named_and_the_others_are_sorted(
+    main: Main, model: Path, inbox: Path, tmp_path: Path
+) -> None:
+    files = sorted(inbox.glob("*.png"))
+    rows = json.loads(ok("predict", model, *files, "--json", "--weights", "random:0"))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / rows[0]["label"]).touch()  # so no folder can be made there
+    stuck = [f.name for f, row in zip(files, rows, strict=True) if row["label"] == rows[0]["label"]]
+    code, told, errors = main("watch", model, inbox, "--sort", out, "--once", *FAST)
+    for name in stuck:
+        assert told.count(f"{name} stays in the inbox: cannot be copied into {out}") == 1
+    assert sorted(p.name for p in inbox.glob("*.png")) == stuck
+    assert len(list(out.rglob("*.png"))) == len(files) - len(stuck)
+    assert code != 0
+    assert f"{inbox}: " in errors
+
+
+def test_photos_that_cannot_be_removed_are_named_once(
+    main: Main, model: Path, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == inbox:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    code, told, _ = main("watch", model, inbox, "--sort", tmp_path / "out", "--once", *FAST)
+    assert code != 0
+    assert len(list((tmp_path / "out").rglob("*.png"))) == 3
+    assert told.count("but stays in the inbox: cannot be removed") == 3
 
 
 def test_photos_that_arrive_and_a_model_that_learns_are_noticed(

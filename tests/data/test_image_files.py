@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import io
+import socket
 import struct
+import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +25,7 @@ from cprompt.data.image_files import (
     upright_rgb,
 )
 from cprompt.errors import DataError
+from tests.waiting import soon
 
 
 def pixels(path: Path) -> list[tuple[int, ...]]:
@@ -134,6 +138,200 @@ def test_wide_integers_and_floats_are_scaled_not_clipped(
 ) -> None:
     path = saved(tmp_path, Image.fromarray(values), "x.tif")
     assert [p[0] for p in pixels(path)] == expected
+
+
+# --- large images, which are converted a part at a time -----------------------------------------
+
+LARGE = (701, 1103)  # height and width: several parts, the last of them smaller
+
+
+def scaled_as_a_whole(values: np.ndarray) -> np.ndarray:
+    """Grey values in 0..255 by the rule of `decode_image`, with nothing done in parts."""
+    wide = values.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    kind = values.dtype.kind
+    tops = {"u": [4095, 65535], "i": [255, 4095, 65535], "f": [1, 255, 4095, 65535]}[kind]
+    fitting = [top for top in tops if low >= 0 and high <= top]
+    if fitting:
+        levels = wide * (255.0 / fitting[0])
+    else:
+        levels = (wide - low) * (255.0 / ((high - low) or 1.0))
+    levels[np.isnan(wide)] = 0
+    return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+
+
+def wide_image(mode: str, values: np.ndarray) -> Image.Image:
+    kind = {"I;16": "<u2", "I;16B": ">u2", "I": "=i4", "F": "=f4"}[mode]
+    height, width = values.shape
+    return Image.frombytes(mode, (width, height), values.astype(kind).tobytes())
+
+
+def between(low: float, high: float) -> np.ndarray:
+    """Values of that range in any order, its ends among them in the last row."""
+    values = np.random.default_rng(0).uniform(low, high, LARGE)
+    values[-1, -2:] = low, high
+    return values
+
+
+RANGES = {
+    "I;16": [(0, 0), (7, 7), (0, 255), (0, 4095), (0, 4096), (900, 65535)],
+    "I;16B": [(7, 7), (0, 255), (0, 4095), (0, 4096), (900, 65535)],
+    "I": [
+        *[(0, 0), (9, 9), (0, 1), (0, 255), (0, 256), (3, 4096), (0, 65535), (0, 65536)],
+        *[(-1, 255), (-7, -7), (-(2**31), 2**31 - 1), (2**31 - 9, 2**31 - 1)],
+    ],
+    "F": [
+        *[(0, 0), (0.3, 0.3), (0, 1), (0.2, 0.4), (0, 1.001), (0, 255), (0, 255.5), (0, 4096)],
+        *[(0, 65535), (0, 1e9), (-1, 1), (-1e-3, 255), (-9, -9), (-3e38, 3e38)],
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "low", "high"), [(mode, *ends) for mode in RANGES for ends in RANGES[mode]]
+)
+def test_a_large_wide_grey_image_is_scaled_by_the_range_of_all_its_values(
+    mode: str, low: float, high: float
+) -> None:
+    image = wide_image(mode, between(low, high))
+    grey = scaled_as_a_whole(np.asarray(image))
+    assert np.array_equal(upright_rgb(image), np.repeat(grey[:, :, None], 3, axis=2))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.select([between(0, 1) < 0.2, between(0, 1) > 0.9], [np.nan, np.inf], between(0, 1)),
+        np.where(between(0, 1) < 0.2, -np.inf, between(-5, 9)),
+        np.where(np.arange(LARGE[0])[:, None] < 600, np.nan, between(0, 99)),
+        np.full(LARGE, np.nan),
+        np.full(LARGE, np.inf),
+    ],
+    ids=["NaN and infinity", "-infinity, shifted", "NaN first", "only NaN", "only infinity"],
+)
+def test_nan_and_infinity_do_not_count_for_the_range(values: np.ndarray) -> None:
+    image = wide_image("F", values)
+    grey = scaled_as_a_whole(np.asarray(image))
+    assert np.array_equal(np.asarray(upright_rgb(image))[:, :, 0], grey)
+
+
+@pytest.mark.parametrize("shape", [(1, 300_000), (300_000, 1), (2, 270_000), (3, 5)])
+def test_parts_cover_images_of_any_shape(shape: tuple[int, int]) -> None:
+    values = np.random.default_rng(0).integers(0, 65536, shape)
+    grey = np.asarray(upright_rgb(wide_image("I;16", values)))[:, :, 0]
+    assert np.array_equal(grey, scaled_as_a_whole(values.astype(np.uint16)))
+
+
+def test_a_transparent_wide_grey_value_is_white_in_every_part() -> None:
+    values = np.random.default_rng(0).integers(0, 9, LARGE).astype(np.uint16) * 8000
+    image = wide_image("I;16", values)
+    image.info["transparency"] = 16_000
+    expected = np.where(values == 16_000, 255, scaled_as_a_whole(values))
+    assert np.array_equal(np.asarray(upright_rgb(image))[:, :, 0], expected)
+
+
+def with_transparency(mode: str) -> Image.Image:
+    """A large image of that mode, opaque, transparent and in between."""
+    bands = np.random.default_rng(0).integers(0, 256, (*LARGE, 4), dtype=np.uint8)
+    colours, grey = Image.fromarray(bands), Image.fromarray(bands[:, :, 0])
+    if mode == "P":
+        grey = grey.convert("P")
+        grey.info["transparency"] = bytes(reversed(range(256)))
+        return grey
+    if mode == "RGB":
+        few = Image.fromarray(bands[:, :, :3] // 64 * 64)
+        few.info["transparency"] = few.getpixel((3, 3))
+        return few
+    if mode == "L":
+        grey.info["transparency"] = 77
+        return grey
+    return colours if mode == "RGBA" else colours.convert(mode)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "RGBa", "P", "RGB", "L"])
+def test_a_large_image_with_transparency_is_laid_on_white(mode: str, orientation: int) -> None:
+    image = with_transparency(mode)
+    assert image.mode == mode
+    assert image.has_transparency_data
+    white = Image.new("RGBA", image.size, "white")
+    laid = np.asarray(Image.alpha_composite(white, image.convert("RGBA")))[:, :, :3]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image.info["exif"] = exif.tobytes()
+    before = image.tobytes()
+    upright = upright_rgb(image)
+    assert np.array_equal(upright, laid if orientation == 1 else np.rot90(laid, -1))
+    assert np.ptp(laid) > 200
+    assert image.tobytes() == before
+
+
+PEAK = r"""
+import re, sys
+from pathlib import Path
+from cprompt.data.image_files import read_image
+from PIL import Image
+
+def memory(name):
+    return 1024 * int(re.search(name + r":\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+read_image(Path(sys.argv[1]))  # what Pillow and NumPy load on the way
+before = memory("VmRSS")
+width, height = read_image(Path(sys.argv[2])).size
+print((memory("VmHWM") - before) / (width * height))
+"""
+"""Prints the most memory that reading an image takes, in bytes per pixel, Pillow's included."""
+
+COST = {  # bytes per pixel: those of the image and of its RGB, which Pillow stores in 4
+    "I;16": 2 + 4,
+    "I;16B": 2 + 4,
+    "I": 4 + 4,
+    "F": 4 + 4,
+    "RGBA": 4 + 4,
+    "LA": 4 + 4,
+    "RGB": 4,
+    "RGB turned": 4 + 4,
+}
+
+
+def smooth_image(kind: str, side: int) -> Image.Image:
+    """An image whose file is small beside its pixels."""
+    mode = kind.partition(" ")[0]
+    values = np.broadcast_to(np.linspace(0, 60_000, side), (side, side))
+    if mode in ("I;16", "I;16B", "I", "F"):
+        return wide_image(mode, values)
+    return Image.fromarray((values // 256).astype(np.uint8)).convert(mode)
+
+
+def stored_smoothly(folder: Path, kind: str, side: int) -> Path:
+    exif = Image.Exif()
+    if "turned" in kind:
+        exif[0x0112] = 6
+    name = f"{kind}-{side}"
+    image = smooth_image(kind, side)
+    if kind in ("I;16", "LA", "RGBA", "RGB", "RGB turned"):
+        return saved(folder, image, f"{name}.png", exif=exif)
+    return saved(folder, image, f"{name}.tif", compression="tiff_deflate")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
+@pytest.mark.parametrize("kind", COST)
+def test_reading_takes_memory_for_the_image_and_its_result_only(tmp_path: Path, kind: str) -> None:
+    small, large = (stored_smoothly(tmp_path, kind, side) for side in (64, 2500))
+    command = [sys.executable, "-c", PEAK, str(small), str(large)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert COST[kind] - 1 < float(told.stdout) < COST[kind] + 3
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I", "F"])
+def test_arrays_of_a_wide_grey_image_are_small_beside_it(mode: str) -> None:
+    image = smooth_image(mode, 2500)
+    tracemalloc.start()
+    upright_rgb(image)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak / (image.width * image.height) < 3  # all at once, they took 40
 
 
 STORED = {  # how a camera that was held that way stores the upright image
@@ -271,6 +469,36 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     with pytest.raises(DataError, match=r"folder\.jpg: is a folder, not an image"):
         read_image(tmp_path / "folder.jpg")
+
+
+@pytest.mark.parametrize("name", ["pipe.jpg", "link.jpg"])
+def test_a_pipe_is_refused_and_not_waited_for(pipe: Path, name: str) -> None:
+    pipe.with_name("link.jpg").symlink_to(pipe)
+    with pytest.raises(DataError, match=rf"{name}: is a pipe, not a file; store") as caught:
+        soon(lambda: read_image(pipe.with_name(name)))
+    assert caught.value.file == str(pipe.with_name(name))
+
+
+def test_a_pipe_that_takes_a_files_place_after_the_check_is_refused(
+    pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regular = saved(tmp_path, noise()).stat()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", lambda path, **options: regular)
+        with pytest.raises(DataError, match="is a pipe"):
+            soon(lambda: read_image(pipe))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has neither")
+def test_devices_and_sockets_are_refused_and_links_to_images_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="/dev/zero: is a device, not a file"):
+        read_image(Path("/dev/zero"))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket.jpg"))
+        with pytest.raises(DataError, match=r"socket\.jpg: is a socket, not a file"):
+            read_image(tmp_path / "socket.jpg")
+    (tmp_path / "link.png").symlink_to(saved(tmp_path, noise()))
+    assert np.array_equal(read_image(tmp_path / "link.png"), noise())
 
 
 def test_an_image_is_read_from_an_open_file_under_a_name() -> None:

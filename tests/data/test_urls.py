@@ -9,6 +9,7 @@ import pytest
 
 from cprompt.data.urls import file_system, files_below, is_folder, is_url, matching, opened
 from cprompt.errors import DataError
+from tests.waiting import soon
 
 
 def put(url: str, data: bytes = b"x") -> str:
@@ -77,3 +78,12 @@ def test_a_scheme_whose_package_is_not_installed_is_told_with_its_name(
         with pytest.raises(DataError, match=r"not installed .*s3fs.*; install it") as error:
             ask("s3://bucket/*.tar")
         assert error.value.file == "s3://bucket/*.tar"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(pipe: Path) -> None:
+    def look() -> None:
+        with opened(f"file://{pipe}"):
+            pass
+
+    with pytest.raises(DataError, match=r"file://.*pipe\.jpg: is a pipe, not a file"):
+        soon(look)

@@ -78,6 +78,15 @@ def test_links_inside_the_repository_lead_somewhere(page: str) -> None:
             assert (path.parent / link).exists(), f"{page}: {link}"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_formulas_are_written_as_github_renders_them(page: str) -> None:
+    """Between dollars, and without `\\,` inside a line, of which GitHub leaves a comma."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL)
+    assert not re.search(r"\\[()\[\]]", text)
+    inside = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
+    assert not [formula for formula in re.findall(r"\$([^$\n]+)\$", inside) if r"\," in formula]
+
+
 def test_the_speed_page_shows_the_committed_results() -> None:
     sys.path.insert(0, str(ROOT / "tools"))
     import speed_page

@@ -86,22 +86,23 @@ def test_a_finding_is_judged_by_the_counts_of_the_two_records(tool: ModuleType) 
     ("found", "spread", "verdict"),
     [
         ([], 1.0, "not run"),
-        ([1.9], 1.0, "within noise"),
-        ([2.1], 1.0, "agrees"),
-        ([-2.1], 1.0, "**does not agree**"),
-        ([1.0, 1.4, 1.2, 1.2], 1.0, "agrees"),  # twice the standard error is 1
-        ([0.5, 1.0, 0.9], 1.0, "within noise"),
+        # Student's t with two degrees of freedom: 4.303 standard errors.
+        ([4.2], 1.0, "within noise"),
+        ([4.4], 1.0, "agrees"),
+        ([-4.4], 1.0, "**does not agree**"),
+        ([2.0, 2.4, 2.2, 2.2], 1.0, "agrees"),  # the standard error is 0.5
+        ([1.9, 2.3, 2.1, 2.1], 1.0, "within noise"),
         ([9.0], None, "within noise"),  # nothing tells how much an order changes
     ],
 )
-def test_a_finding_needs_twice_its_standard_error(
+def test_a_finding_is_judged_by_few_class_orders(
     tool: ModuleType, found: list[float], spread: float | None, verdict: str
 ) -> None:
     assert tool.verdict(found, spread) == verdict
 
 
 def test_the_spread_is_pooled_over_findings_in_several_class_orders(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, hand_record: Record
 ) -> None:
     tool.spread.cache_clear()
     few = {"a": [1.0, 3.0], "b": [0.0, 1.0, 5.0], "c": [7.0]}
@@ -110,13 +111,33 @@ def test_the_spread_is_pooled_over_findings_in_several_class_orders(
     monkeypatch.setattr(tool, "differences", lambda finding: few[finding.says])
     by_hand = (np.var([1, 3], ddof=1) + 2 * np.var([0, 1, 5], ddof=1)) / 3
     assert tool.spread("cars10", "last_accuracy") == pytest.approx(np.sqrt(by_hand))
-    # Without any, that of two independent runs of CPrompt.
+    # Without any, over CPrompt's differences from other rows that depend on the order.
     tool.spread.cache_clear()
     monkeypatch.setattr(tool, "FINDINGS", made[2:])
-    row = tool.row_for("cprompt", "cars10")
-    alone = [tool.value(row, "cars10", "last_accuracy", tool.SETTINGS, s) for s in (1993, 87, 1013)]
-    expected = np.sqrt(2) * np.std(alone, ddof=1)
-    assert tool.spread("cars10", "last_accuracy") == pytest.approx(expected)
+    right = {
+        ("the paper's", 1993): 8,
+        ("the paper's", 87): 9,
+        ("the paper's", 1013): 10,
+        ("SLCA", 1993): 9,
+        ("SLCA", 87): 4,
+        ("Strata", 1993): 7,  # the same in every order
+        ("Strata", 87): 7,
+        ("Strata", 1013): 7,
+        ("RanPAC", 1013): 9,  # one order only
+    }
+
+    def run_of(row: TableRow, benchmark: str, seed: int, *_: Any) -> Record | None:
+        at = "the paper's" if row.label == "CPrompt" and not row.chosen else row.label
+        if (at, seed) not in right:
+            return None
+        record = copy.deepcopy(hand_record)
+        record.rows[-1].correct["selected"] = [right[at, seed], 0, 0, 0, 0]  # of 18
+        return record
+
+    monkeypatch.setattr(tool, "run_of", run_of)
+    found = tool.differences_from_cprompt("cars10", "last_accuracy")
+    np.testing.assert_allclose(found, [[-100 / 18, 500 / 18]])
+    assert tool.spread("cars10", "last_accuracy") == pytest.approx(600 / 18 / np.sqrt(2))
     tool.spread.cache_clear()
 
 

@@ -10,11 +10,9 @@ def test_every_metric_of_a_record_has_words_and_no_others_have(hand_record: Reco
     assert set(METRIC_TEXTS) == set(hand_record.summary())
 
 
-def test_titles_and_headings_tell_metrics_apart() -> None:
+def test_titles_and_meanings_tell_metrics_apart() -> None:
     for texts in (
         [text.title for text in METRIC_TEXTS.values()],
-        [text.heading for text in METRIC_TEXTS.values()],
         [text.meaning for text in METRIC_TEXTS.values() if text.meaning],
     ):
         assert len(set(texts)) == len(texts)
-    assert all(len(text.heading) <= len(text.title) for text in METRIC_TEXTS.values())

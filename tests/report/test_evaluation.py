@@ -13,6 +13,7 @@ from PIL import Image
 
 from cprompt.report.evaluation import MOST_PAIRS, Mistake, confused_pairs, evaluation_page
 from cprompt.report.figures import MOST_CLASSES
+from cprompt.report.html import square_thumbnail
 from tests.report.reader import Reader
 
 NASTY = "<b>&猫\"'</b><script>x</script>"
@@ -44,9 +45,10 @@ def found(names: list[str]) -> dict[str, Any]:
 
 
 def page(names: list[str], mistakes: int = 2) -> str:
+    images = [Image.new("RGB", (300, 200), (i, 0, 0)) for i in range(mistakes)]
     wrong = [
-        Mistake(Image.new("RGB", (300, 200), (i, 0, 0)), f"{NASTY}/{i}.jpg", NASTY, "dog", 0.9)
-        for i in range(mistakes)
+        Mistake(square_thumbnail(image), f"{NASTY}/{i}.jpg", NASTY, "dog", 0.9)
+        for i, image in enumerate(images)
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

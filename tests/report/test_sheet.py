@@ -8,6 +8,7 @@ import re
 
 from PIL import Image
 
+from cprompt.report.html import whole_thumbnail
 from cprompt.report.sheet import Shelf, Thumbnail, sheet_page
 from tests.report.reader import Reader
 
@@ -15,7 +16,8 @@ NASTY = "<b>&猫\"'</b><script>x</script>"
 
 
 def test_each_shelf_shows_its_photos_with_their_lines() -> None:
-    photo = Thumbnail(Image.new("RGB", (400, 200), (9, 0, 0)), [("cat", "right"), (NASTY, "soft")])
+    image = Image.new("RGB", (400, 200), (9, 0, 0))
+    photo = Thumbnail(whole_thumbnail(image), [("cat", "right"), (NASTY, "soft")])
     document = sheet_page(
         NASTY, "about", [Shelf("one", "why", [photo, photo]), Shelf("two", NASTY, [])]
     )

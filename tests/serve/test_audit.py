@@ -34,8 +34,24 @@ def test_every_change_leaves_a_line_with_its_role(serve: Serve, uploads: Path) -
     assert all(line["when"].endswith("+00:00") for line in lines)
 
 
-def test_a_full_disk_does_not_break_the_job(tmp_path: Path) -> None:
+def changed() -> Job:
+    """A job that has changed the model."""
     job = Job("undo", Upload([], []), None, state="done")
     job.promise = {"replaces": "a", "result": {"model": "b"}}
-    note_change(tmp_path / "nowhere", job)
+    return job
+
+
+def test_a_line_that_was_cut_spoils_no_other(tmp_path: Path) -> None:
+    job = changed()
+    note_change(tmp_path, job)
+    with (tmp_path / FILE).open("a", encoding="utf-8") as file:
+        file.write('{"when": "2026-01-01T00:0')  # a kill, or a full disk
+    note_change(tmp_path, job)
+    first, cut, last = (tmp_path / FILE).read_text("utf-8").splitlines()
+    assert cut == '{"when": "2026-01-01T00:0'
+    assert json.loads(first)["job"] == json.loads(last)["job"] == job.id
+
+
+def test_a_full_disk_does_not_break_the_job(tmp_path: Path) -> None:
+    note_change(tmp_path / "nowhere", changed())
     assert not (tmp_path / "nowhere").exists()

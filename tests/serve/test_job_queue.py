@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from cprompt.serve import job_queue
 from cprompt.serve.errors import RequestError
 from cprompt.serve.job import Job
 from cprompt.serve.job_queue import JobQueue
+from cprompt.serve.job_store import JobStore
 from cprompt.serve.workspace import Workspace
 from tests.serve.common import (
     GREEN,
@@ -34,7 +36,7 @@ from tests.serve.common import (
     zipped,
 )
 from tests.serve.conftest import Serve
-from tests.serve.fake import FakeClassifier
+from tests.serve.fake import FakeClassifier, Gate
 
 
 def nothing(job: Job) -> None:
@@ -251,6 +253,28 @@ def test_a_job_that_was_cancelled_before_a_kill_is_not_begun_again(
     assert model_folder.read_about(model) == before
 
 
+def test_a_job_whose_photos_are_being_removed_can_no_longer_be_cancelled(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removing thousands of photos takes seconds, in which the job has ended on disk already."""
+    removal = Gate()
+
+    def slow(path: Path, **options: object) -> None:
+        removal.pass_through()
+
+    client = serve()
+    removal.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(job_queue.shutil, "rmtree", slow)
+        id = teach(client, "red", photo(RED), path="/v1/evaluate").json()["id"]
+        assert removal.reached.wait(10)
+    refused = client.delete(f"/v1/jobs/{id}")
+    as_if_killed(client)
+    assert ended(serve(), id)["state"] == "done"
+    removal.open()
+    error(refused, 409, "job_ended")
+
+
 def test_a_job_that_kills_its_service_each_time_is_given_up(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +331,39 @@ def test_only_the_last_finished_jobs_are_remembered(
     with pytest.raises(RequestError):
         queue.get(ids[0])
     queue.close()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [sqlite3.OperationalError("database is locked"), RequestError(507, "disk_full", "no room")],
+)
+def test_a_request_does_not_fail_because_old_jobs_cannot_be_dropped(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    def failing(store: JobStore, kept: int) -> None:
+        raise trouble
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobStore, "drop_old", failing)
+        answer = client.post("/v1/forget", json={"label": "red"})
+    assert finished(client, answer)["state"] == "done"
+
+
+def test_a_job_that_comes_while_the_service_stops_is_left_to_the_next(tmp_path: Path) -> None:
+    """It is on disk: an error would say that it is not done, and then it is."""
+    queue = JobQueue(Workspace(tmp_path / "state"), 1, nothing)
+    queue.start()
+    queue._thread.shutdown()
+    with queue.slot() as slot:
+        id = queue.add(slot, "undo").id
+    assert queue.get(id).state == "queued"
+    queue.close()
+    done: list[str] = []
+    following = JobQueue(Workspace(tmp_path / "state"), 1, lambda job: done.append(job.id))
+    following.start()
+    following._thread.shutdown(wait=True)
+    assert (done, following.get(id).state) == ([id], "done")
+    following.close()
 
 
 def test_a_slot_that_is_left_without_a_job_is_free_again(tmp_path: Path) -> None:

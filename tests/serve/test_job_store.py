@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import threading
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from cprompt.serve.job import Job
 from cprompt.serve.job_store import JobStore
 from cprompt.serve.uploads import Upload, UploadedPhoto
 
-FORGOTTEN = {"stop", "progress"}
+FORGOTTEN = {"stop", "progress", "ending"}
 """Fields of a job that make sense in its process only."""
 
 
@@ -54,6 +56,49 @@ def test_only_unfinished_jobs_of_the_dead_are_taken_over_and_once(tmp_path: Path
     assert [job.id for job in taken] == [jobs["dead"].id, jobs["later"].id]
     assert store(tmp_path).take_over("third", lambda service: service != "dead") == []
     assert [job.id for job in second.all()] == [job.id for job in jobs.values()]
+
+
+def test_a_job_that_has_ended_stays_ended(tmp_path: Path) -> None:
+    """A thread that has not heard of the end may still want to write something down."""
+    kept = store(tmp_path)
+    job = some_job(tmp_path)
+    kept.put(replace(job, state="done", finished="now"), "one")
+    job.cancelled = True
+    kept.put(job, "one")
+    back = kept.get(job.id)
+    assert back is not None
+    assert (back.state, back.finished) == ("done", "now")
+    assert store(tmp_path).take_over("new", lambda service: False) == []
+
+
+def test_of_two_threads_that_write_a_job_down_the_later_one_knows_more(tmp_path: Path) -> None:
+    reading, read_on = threading.Event(), threading.Event()
+
+    class Slow(list[UploadedPhoto]):
+        """Photos that the first reader does not get past."""
+
+        def __iter__(self) -> Iterator[UploadedPhoto]:
+            if not reading.is_set():
+                reading.set()
+                assert read_on.wait(10)
+            return super().__iter__()
+
+    kept = store(tmp_path)
+    job = some_job(tmp_path)
+    job.upload, job.promise = Upload(Slow(job.upload.photos), []), None
+    first = threading.Thread(target=kept.put, args=(job, "one"))
+    first.start()
+    assert reading.wait(10)
+    job.promise = {"replaces": "r"}
+    second = threading.Thread(target=kept.put, args=(job, "one"))
+    second.start()
+    second.join(0.5)
+    read_on.set()
+    first.join(10)
+    second.join(10)
+    back = kept.get(job.id)
+    assert back is not None
+    assert back.promise == job.promise
 
 
 def test_only_the_last_ended_jobs_are_kept(tmp_path: Path) -> None:

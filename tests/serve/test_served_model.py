@@ -107,6 +107,32 @@ def test_a_folder_that_cannot_be_loaded_leaves_the_old_version_answering(
     assert served.current.model_id == new
 
 
+def test_the_folder_is_followed_after_any_error(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as memory that is short for a moment; the old version answers meanwhile."""
+    troubles: list[Exception] = [RuntimeError("CUDA out of memory"), MemoryError()]
+
+    def load(folder: Path) -> FakeClassifier:
+        if served is not None and troubles:
+            raise troubles.pop()
+        return FakeClassifier.load(folder)
+
+    monkeypatch.setattr(served_model, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(served_model, "_RETRY_SECONDS", 0.05)
+    served: ServedModel | None = None
+    served = ServedModel(model, load)  # type: ignore[arg-type]
+    served.start()
+    with caplog.at_level(logging.WARNING):
+        new = learn_elsewhere(model, "green", GREEN)
+        within(5, lambda: served.current.model_id == new)
+    served.close()
+    assert [("MemoryError" in r.getMessage(), bool(r.exc_info)) for r in caplog.records] == [
+        (True, True),
+        (False, True),
+    ]
+
+
 def test_the_version_that_a_job_has_saved_is_not_loaded_again(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,4 +55,13 @@ def test_costs_of_many_images_worked_by_hand() -> None:
 def test_limits_worked_by_hand() -> None:
     strata, cprompt = page.limits(RECORD).splitlines()[2:]
     assert strata == "| Strata | 10.0 kB | 64,000 | 0.5 core-hours |"
-    assert cprompt == "| CPrompt | 5.0 kB | – | 0.0 core-hours |"
+    assert cprompt == "| CPrompt | 5.0 kB | – | 0.0 core-minutes |"
+
+
+def test_minutes_are_shown_where_hours_would_be_none() -> None:
+    assert [page.core_time(s) for s in (66, 359, 360, 7200)] == [
+        "1.1 core-minutes",
+        "6.0 core-minutes",
+        "0.1 core-hours",
+        "2.0 core-hours",
+    ]

@@ -2,8 +2,11 @@
 
 A photo is touched only when its size and time were the same in two looks, so that a file which is
 still being written is left alone. It is first copied beside its target under a hidden name, then
-renamed, and removed from the inbox last. A process that is killed at any point leaves every photo
-in the inbox, in its class folder, or in both with equal content; the next look tidies up the last.
+renamed, and removed from the inbox last. If its size or time changed meanwhile, the copy is removed
+and the photo waits for the next look. A process that is killed at any point leaves every photo in
+the inbox, in its class folder, or in both with equal content; the next look tidies up the last.
+
+A photo that cannot be moved stops no other one: its error is part of the answer.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from filelock import FileLock, Timeout
 
@@ -28,15 +32,20 @@ from cprompt.classifier.explanation import Explanation
 from cprompt.classifier.readable import explain_readable
 from cprompt.data.image_files import list_images, require_folder
 from cprompt.errors import ConfigError, DataError
-from cprompt.files import shown_path
+from cprompt.files import append_line, shown_path
 
 JOURNAL = "answers.jsonl"
 """In the sorted folder: one line per photo that was sorted."""
 
 LOCK = ".watch.lock"
 
+RETRY = 60.0
+"""Seconds until a photo that could not be copied is answered again and tried again."""
+
+_PART = ".watch.part"  # in a class folder; the lock keeps others from using the same
 _AT_ONCE = 64  # photos answered before they are moved
-_LONGEST = 200  # bytes of a folder's name; file systems allow 255
+_LONGEST = 200  # bytes of a folder's name
+_LONGEST_FILE = 255  # bytes of a file's name that file systems allow
 _UNSAFE = re.compile(r'[%/\\:*?"<>|]|^[. ]|[. ]$')
 
 Signature: TypeAlias = tuple[int, int]
@@ -45,13 +54,26 @@ Signature: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sorted:
-    """What happened to one photo; `target` is None, and `error` says why, if it cannot be read."""
+    """What happened to one photo. With an `error`, which says why, it stays in the inbox.
+
+    `label` is None if it cannot be read, and `target` if it was not copied. If there are both, the
+    photo was sorted and cannot be removed from the inbox.
+    """
 
     photo: Path
     target: Path | None
     label: str | None = None
     probability: float | None = None
     error: DataError | None = None
+
+
+class _Failure(NamedTuple):
+    """A photo that could not be copied."""
+
+    sign: Signature
+    message: str
+    again: float
+    """When to try again, by `time.monotonic`."""
 
 
 class Inbox:
@@ -70,7 +92,8 @@ class Inbox:
         self.copy = copy
         self._last: dict[Path, Signature] = {}
         self._done: dict[Path, Signature] = {}
-        """Photos that stay in the inbox: copied, or not readable."""
+        """Photos that stay in the inbox: copied, not readable, or not to be moved."""
+        self._failed: dict[Path, _Failure] = {}
         self._journal = {(row["photo"], row["size"], row["time"]) for row in self._read_journal()}
 
     @contextmanager
@@ -92,7 +115,15 @@ class Inbox:
             lock.release()
 
     def look(self, classifier: ContinualClassifier) -> Iterator[Sorted]:
-        """Sort the photos that have not changed since the last look."""
+        """Sort the photos that have not changed since the last look.
+
+        A photo that cannot be copied is tried again after `RETRY` seconds, and told again only if
+        it changed or the reason is another one.
+        """
+        started = time.monotonic()
+        for path, failure in self._failed.items():
+            if failure.again <= started:
+                self._done.pop(path, None)
         now = {path: sign for path in list_images(self.inbox) if (sign := _signature(path))}
         ready = [
             path
@@ -103,6 +134,7 @@ class Inbox:
         ]
         self._last = now
         self._done = {path: sign for path, sign in self._done.items() if path in now}
+        self._failed = {path: each for path, each in self._failed.items() if path in now}
         for first in range(0, len(ready), _AT_ONCE):
             part = ready[first : first + _AT_ONCE]
             yield from self._sort(part, explain_readable(classifier, part, top=1))
@@ -125,47 +157,73 @@ class Inbox:
             if _signature(photo) != sign:
                 continue  # it changed, or went away, while it was answered
             if isinstance(answer, DataError):
-                self._done[photo] = sign
-                yield Sorted(photo, None, error=answer)
-                continue
-            target = self._place(photo, self.sorted_into / folder_name(answer.label))
-            self._write(photo, sign, target, answer)
-            if self.copy:
-                self._done[photo] = sign
+                found: Sorted | None = Sorted(photo, None, error=answer)
             else:
-                photo.unlink(missing_ok=True)
-            yield Sorted(photo, target, answer.label, answer.probability)
+                found = self._move(photo, sign, answer)
+            if found is None:
+                continue  # it changed, or went away, while it was copied
+            if self.copy or found.error is not None:
+                self._done[photo] = sign
+            if self._is_news(found, sign):
+                yield found
 
-    def _place(self, photo: Path, folder: Path) -> Path:
-        """Copy the photo into the folder, completely or not at all; never over another one."""
+    def _move(self, photo: Path, sign: Signature, answer: Explanation) -> Sorted | None:
+        """Copy the photo, write the journal, remove the photo; None if it changed before that."""
+        folder = self.sorted_into / folder_name(answer.label)
+        target = None
         try:
-            return self._placed(photo, folder)
-        except OSError as error:
-            raise DataError(
-                f"cannot be copied into {folder} ({error.strerror or error})",
-                file=photo,
-                hint="free some disk space there, or check its permissions",
-            ) from error
+            placed = self._place(photo, sign, folder)
+            if placed is None:
+                return None
+            self._write(photo, sign, placed, answer)
+            target = placed
+            if not self.copy:
+                _remove(photo, sign)
+        except DataError as error:
+            if _signature(photo) != sign:
+                return None  # no error but its cause
+            return Sorted(photo, target, answer.label, answer.probability, error)
+        return Sorted(photo, target, answer.label, answer.probability)
 
-    def _placed(self, photo: Path, folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        number, target = 1, folder / photo.name
-        while target.exists():
-            if filecmp.cmp(photo, target, shallow=False):
-                return target  # a process was killed after copying it
-            number += 1
-            target = folder / f"{photo.stem} ({number}){photo.suffix}"
-        part = folder / f".{target.name}.part"
-        try:
-            with photo.open("rb") as source, part.open("wb") as copied:
-                shutil.copyfileobj(source, copied)
-                copied.flush()
-                os.fsync(copied.fileno())
-            shutil.copystat(photo, part)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
-        return target
+    def _is_news(self, found: Sorted, sign: Signature) -> bool:
+        """Whether to tell it; remembers photos that could not be copied, to try them again."""
+        before = self._failed.pop(found.photo, None)
+        if found.error is None or found.label is None or found.target is not None:
+            return True
+        failure = _Failure(sign, found.error.message, time.monotonic() + RETRY)
+        self._failed[found.photo] = failure
+        return before is None or before[:2] != failure[:2]
+
+    def _place(self, photo: Path, sign: Signature, folder: Path) -> Path | None:
+        """Copy the photo into the folder, completely or not at all; never over another one.
+
+        None if the photo changed meanwhile.
+        """
+        with _naming(
+            photo,
+            f"cannot be copied into {folder}",
+            hint="free some disk space there, or check its permissions",
+        ):
+            folder.mkdir(parents=True, exist_ok=True)
+            number, target = 1, folder / photo.name
+            while target.exists():
+                if filecmp.cmp(photo, target, shallow=False):  # a process was killed after copying
+                    return target if _signature(photo) == sign else None
+                number += 1
+                target = folder / _numbered(photo.name, number)
+            part = folder / _PART
+            try:
+                with photo.open("rb") as source, part.open("wb") as copied:
+                    shutil.copyfileobj(source, copied)
+                    copied.flush()
+                    os.fsync(copied.fileno())
+                shutil.copystat(photo, part)
+                if _signature(photo) != sign:
+                    return None
+                part.replace(target)
+            finally:
+                part.unlink(missing_ok=True)
+            return target
 
     # --- the journal ----------------------------------------------------------------------------
 
@@ -183,11 +241,9 @@ class Inbox:
             "probability": answer.probability,
             "target": shown_path(target.relative_to(self.sorted_into)),
         }
-        line = json.dumps(row, ensure_ascii=False) + "\n"
-        with (self.sorted_into / JOURNAL).open("a+b") as file:
-            if file.tell() and not _ends_a_line(file):
-                line = "\n" + line  # a process was killed while writing
-            file.write(line.encode())
+        journal = self.sorted_into / JOURNAL
+        with _naming(photo, f"cannot be noted in {journal}", hint="check the disk and permissions"):
+            append_line(journal, json.dumps(row, ensure_ascii=False))
         self._journal.add(key)
 
     def _read_journal(self) -> Iterator[dict[str, Any]]:
@@ -213,9 +269,37 @@ def folder_name(name: str) -> str:
     return f"{encoded[:_LONGEST].decode(errors='ignore')}-{digest}"
 
 
-def _ends_a_line(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return bool(file.read(1) == b"\n")
+def _numbered(name: str, number: int) -> str:
+    """The file name with a number before its ending, shortened if it would be too long.
+
+    >>> _numbered("cat.jpg", 2), len(_numbered("a" * 251 + ".jpg", 2))
+    ('cat (2).jpg', 255)
+    """
+    stem, suffix = os.path.splitext(name)
+    end = f" ({number}){suffix}"
+    room = _LONGEST_FILE - len(os.fsencode(end))
+    encoded = os.fsencode(stem)
+    return (stem if len(encoded) <= room else encoded[:room].decode(errors="ignore")) + end
+
+
+def _remove(photo: Path, sign: Signature) -> None:
+    """Remove a photo that was sorted, unless it changed after that; then it is sorted again."""
+    with _naming(
+        photo,
+        "cannot be removed",
+        hint="check the inbox's permissions; `cprompt watch --copy` leaves photos there",
+    ):
+        if _signature(photo) == sign:
+            photo.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(photo: Path, what: str, *, hint: str) -> Iterator[None]:
+    """Turn an OSError into a DataError about the photo."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{what} ({error.strerror or error})", file=photo, hint=hint) from error
 
 
 def _signature(path: Path) -> Signature | None:

@@ -24,7 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from cprompt.errors import CheckpointError, ModelError
-from cprompt.files import write_bytes
+from cprompt.files import PART_ENDING, write_bytes
 
 FORMAT = "cprompt-model"
 VERSION = 2
@@ -33,7 +33,7 @@ READABLE = (1, 2)
 FILE = "model.json"
 LOCK = ".lock"
 
-_OURS = re.compile(r"(model|model-\d{6}|learnt-\d{6})\.(json|safetensors)(\.part)?")
+_OURS = re.compile(rf"(model|model-\d{{6}}|learnt-\d{{6}})\.(json|safetensors)({PART_ENDING})?")
 _TENSORS = re.compile(r"learnt-\d{6}\.safetensors")
 _TRIES = 20
 _KEPT = re.compile(r"model-(\d{6})\.json")

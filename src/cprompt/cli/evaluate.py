@@ -117,13 +117,14 @@ def _row(file: Path, truth: str, answer: PhotoAnswer | DataError) -> dict[str, A
 
 def _page(found: Evaluation, files: Sequence[Path], folder: Path, title: str, about: str) -> str:
     from cprompt.classifier.photos import load_photo
+    from cprompt.report import html
     from cprompt.report.evaluation import Mistake, evaluation_page
 
     named = [i for i, a in enumerate(found.answers) if a.label == a.best and not a.right]
     named.sort(key=lambda i: -found.answers[i].probability)
     mistakes = [
         Mistake(
-            image=load_photo(files[i], str(files[i])),
+            address=html.square_thumbnail(load_photo(files[i], str(files[i]))),
             name=shown_path(os.path.relpath(files[i], folder)),
             truth=found.answers[i].truth,
             label=found.answers[i].label,

@@ -54,11 +54,13 @@ def page(check: LabelCheck, files: Sequence[Path], alike: Sequence[str], folder:
     alike: groups of paths, joined by " = ".
     """
     from cprompt.classifier.photos import load_photo
+    from cprompt.report import html
     from cprompt.report.sheet import Shelf, Thumbnail, sheet_page
 
     def thumbnail(file: str | Path, lines: Sequence[tuple[str, str]]) -> Thumbnail:
         name = shown_path(os.path.relpath(file, folder))
-        return Thumbnail(load_photo(file, str(file)), [*lines, (name, "soft")])
+        image = html.whole_thumbnail(load_photo(file, str(file)))
+        return Thumbnail(image, [*lines, (name, "soft")])
 
     doubtful = [
         thumbnail(

@@ -116,6 +116,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def _page(files: Sequence[Path], chosen: Sequence[Suggestion], model: Path) -> str:
     from cprompt.classifier.photos import load_photo
+    from cprompt.report import html
     from cprompt.report.sheet import Shelf, Thumbnail, sheet_page
 
     photos = []
@@ -125,7 +126,7 @@ def _page(files: Sequence[Path], chosen: Sequence[Suggestion], model: Path) -> s
         if each.label != each.best:
             lines.append((f"answered {each.label}", "wrong"))
         lines.append((shown_path(file), "soft"))
-        photos.append(Thumbnail(load_photo(file, str(file)), lines))
+        photos.append(Thumbnail(html.whole_thumbnail(load_photo(file, str(file))), lines))
     about = (
         f"Chosen by model {shown_path(model.resolve().name)} from "
         f"{counted(len(files), 'photo')}: it is unsure of them, each stands for others, "

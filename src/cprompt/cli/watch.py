@@ -33,7 +33,8 @@ def watch(
 
     Photos that no class is probable for go to the folder `unknown`. A photo is
     touched only when two looks found it unchanged. Photos that cannot be read
-    stay in the inbox. The model may learn meanwhile. Ctrl-C ends it at any time.
+    or moved stay in the inbox and are named once; the others are sorted. The
+    model may learn meanwhile. Ctrl-C ends it at any time.
     """
     from cprompt.classifier import model_folder
     from cprompt.classifier.classifier import ContinualClassifier
@@ -42,6 +43,7 @@ def watch(
     box = Inbox(inbox, sort, copy=copy)
     classifier = ContinualClassifier.load(model, device=device, weights=weights)
     trouble = ""
+    stuck = set()  # answered, but still in the inbox
     with box.alone():
         try:
             while True:
@@ -51,6 +53,10 @@ def watch(
                 try:
                     for each in box.look(classifier):
                         say(_line(each, inbox, sort))
+                        if each.error is not None and each.label is not None:
+                            stuck.add(each.photo)
+                        else:
+                            stuck.discard(each.photo)
                     trouble = ""
                 except DataError as error:  # a folder that went away, or a disk that sleeps
                     if once:
@@ -59,16 +65,24 @@ def watch(
                         trouble = str(error)
                         say(trouble)
                 if once and not box.waiting:
-                    return
+                    break
                 time.sleep(every)
         except KeyboardInterrupt:
             say("stopped; photos that were not sorted are still in the inbox")
+            return
+    if stuck:
+        raise DataError(
+            f"{len(stuck)} photos were answered and could not be moved",
+            file=inbox,
+            hint="put right what is named for each above, and start again",
+        )
 
 
 def _line(sorted_photo: Sorted, inbox: Path, folder: Path) -> str:
     name = sorted_photo.photo.relative_to(inbox)
+    stays = sorted_photo.error and f"stays in the inbox: {sorted_photo.error.message}"
     if sorted_photo.target is None:
-        assert sorted_photo.error is not None
-        return f"{name} stays in the inbox: {sorted_photo.error.message}"
+        return f"{name} {stays}"
     probability = 100 * (sorted_photo.probability or 0.0)
-    return f"{name} → {sorted_photo.target.relative_to(folder)}, {probability:.0f} %"
+    moved = f"{name} → {sorted_photo.target.relative_to(folder)}, {probability:.0f} %"
+    return f"{moved}, but {stays}" if stays else moved

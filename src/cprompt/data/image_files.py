@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from math import ceil
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +43,8 @@ _READERS = {
 REMEDY = "copy it again or delete it; `cprompt doctor` lists all such files"
 """What to do about an image that cannot be read: the hint of this module's errors."""
 
+_SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+
 _EXIF_ORIENTATION = 0x0112
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -50,6 +55,9 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+_PART = 2**18
+"""Pixels that are converted at a time, which fit into a processor's cache."""
 
 _SKIPPED_NAMES = frozenset({"__macosx", "thumbs.db"})
 
@@ -74,9 +82,18 @@ def formats() -> tuple[str, ...]:
 
 def read_image(path: Path, side: int | None = None) -> Image.Image:
     """The image in `path` as upright 8-bit RGB; see `decode_image`."""
+    with opened_image(path) as file:
+        return decode_image(file, str(path), side)
+
+
+@contextmanager
+def opened_image(path: Path) -> Iterator[BinaryIO]:
+    """An image file, open for reading; a DataError if that fails or it is not a file."""
     try:
-        with path.open("rb") as file:
-            return decode_image(file, str(path), side)
+        refuse_special(path.stat(), path)  # opening a pipe waits until somebody writes to it
+        with open(path, "rb", opener=_open_at_once) as file:
+            refuse_special(os.fstat(file.fileno()), path)  # it may have been replaced meanwhile
+            yield file
     except FileNotFoundError as error:
         raise DataError("does not exist", file=path, hint=REMEDY) from error
     except IsADirectoryError as error:
@@ -87,6 +104,20 @@ def read_image(path: Path, side: int | None = None) -> Image.Image:
             file=path,
             hint="check its permissions and the disk it is on",
         ) from error
+
+
+def refuse_special(found: os.stat_result, name: Path | str) -> None:
+    """Raise a DataError, which calls it `name`, for a pipe, a socket or a device."""
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise DataError(
+            f"is {_SPECIAL.get(stat.S_IFMT(found.st_mode), 'a device')}, not a file",
+            file=name,
+            hint="store what it gives in a file, or delete it",
+        )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # Windows has none
 
 
 def decode_image(file: BinaryIO, name: str, side: int | None = None) -> Image.Image:
@@ -165,16 +196,22 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     The one place that rotates an image by its EXIF orientation. The result has no orientation tag,
     so a second call changes nothing. The image given is left as it is.
     """
-    rgb, turn = _as_rgb(image), _UPRIGHT.get(_orientation(image))
-    turned = rgb if turn is None else rgb.transpose(turn)
+    turn = _UPRIGHT.get(_orientation(image))
+    if turn is None:
+        turned = _as_rgb(image)
+    else:
+        turned = (image if _is_plain_rgb(image) else _as_rgb(image)).transpose(turn)
     turned.info = {}
     return turned
 
 
 def _is_upright_rgb(image: Image.Image) -> bool:
     """Whether `upright_rgb` would return a mere copy, which takes a tenth of decoding a JPEG."""
-    plain = image.mode == "RGB" and not image.has_transparency_data
-    return plain and _orientation(image) not in _UPRIGHT
+    return _is_plain_rgb(image) and _orientation(image) not in _UPRIGHT
+
+
+def _is_plain_rgb(image: Image.Image) -> bool:
+    return image.mode == "RGB" and not image.has_transparency_data
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -244,27 +281,80 @@ def _orientation(image: Image.Image) -> int:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     """A loaded image of any mode as 8-bit RGB, transparency laid on white."""
-    if image.mode == "I" or image.mode == "F" or image.mode.startswith("I;16"):
-        values = np.asarray(image)
-        grey = _to_8_bit(values, sixteen_bit=image.mode.startswith("I;16"))
-        grey[values == image.info.get("transparency")] = 255
-        return Image.fromarray(grey).convert("RGB")
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _part_by_part(image, _grey_to_rgb(image))
     if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        return _part_by_part(image, _on_white)
     return image.convert("RGB")
 
 
-def _to_8_bit(values: NDArray[np.generic], sixteen_bit: bool) -> NDArray[np.uint8]:
-    """Grey values of a wide type, scaled into 0..255 as `decode_image` says; NaN becomes 0."""
-    wide = values.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    ranges = [4095.0, 65535.0] if sixteen_bit else [255.0, 4095.0, 65535.0]
-    if np.issubdtype(values.dtype, np.floating):
-        ranges.insert(0, 1.0)
-    top = next((r for r in ranges if low >= 0 and high <= r), None)
-    if top is None:
-        wide, top = wide - low, (high - low) or 1.0
-    scaled = np.nan_to_num(wide * (255.0 / top), nan=0.0, posinf=255.0, neginf=0.0)
-    return np.rint(scaled).clip(0, 255).astype(np.uint8)
+def _part_by_part(image: Image.Image, to_rgb: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """`to_rgb` of an image, made of a part at a time: only the result takes memory for all of it.
+
+    What is computed on the way takes up to 44 bytes per pixel, and a file of 100 kB can hold 50
+    million pixels.
+    """
+    rgb = Image.new("RGB", image.size)
+    for box in _parts(image.size):
+        rgb.paste(to_rgb(image.crop(box)), box)
+    return rgb
+
+
+def _parts(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    """Boxes that cover an image of that size, in order, of at most `_PART` pixels each."""
+    width, height = size
+    across = min(max(width, 1), _PART)
+    down = _PART // across
+    for top in range(0, height, down):
+        for left in range(0, width, across):
+            yield left, top, min(left + across, width), min(top + down, height)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """An image with transparency, laid on white."""
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+
+
+def _grey_to_rgb(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
+    """What makes RGB of any part of a wide grey image, by the range of the whole image's values."""
+    low, top = _value_range(image)
+    transparent = image.info.get("transparency")
+    sixteen_bit = image.mode.startswith("I;16")
+    table = _to_8_bit(np.arange(2**16), low, top) if sixteen_bit else None
+
+    def to_rgb(part: Image.Image) -> Image.Image:
+        values = np.asarray(part)
+        grey = _to_8_bit(values, low, top) if table is None else table[values]
+        if transparent is not None:
+            grey[values == transparent] = 255
+        return Image.fromarray(grey).convert("RGB")
+
+    return to_rgb
+
+
+def _value_range(image: Image.Image) -> tuple[float, float]:
+    """What to subtract from a wide grey image's values, and what then becomes 255.
+
+    `decode_image` says which range that is. NaN and infinity do not count.
+    """
+    low, high = np.inf, -np.inf
+    for box in _parts(image.size):
+        values = np.asarray(image.crop(box))
+        finite = values[np.isfinite(values)] if image.mode == "F" else values
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    if low > high:  # there is no finite value
+        low = high = 0.0
+    floats = [1.0] if image.mode == "F" else []
+    eight_bit = [] if image.mode.startswith("I;16") else [255.0]
+    for top in (*floats, *eight_bit, 4095.0, 65535.0):
+        if low >= 0 and high <= top:
+            return 0.0, top
+    return low, (high - low) or 1.0
+
+
+def _to_8_bit(values: NDArray[Any], low: float, top: float) -> NDArray[np.uint8]:
+    """Grey values scaled so that `low` becomes 0 and `low + top` 255; NaN becomes 0."""
+    scaled = np.rint((values.astype(np.float64) - low) * (255.0 / top))
+    return np.fmin(np.fmax(scaled, 0), 255).astype(np.uint8)  # of NaN and 0, fmax takes 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from cprompt.data.image_files import is_listed
+from cprompt.data.image_files import is_listed, refuse_special
 from cprompt.errors import DataError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -49,6 +50,8 @@ def opened(place: str) -> Iterator[BinaryIO]:
     try:
         if is_url(place):
             system, path = file_system(place)
+            if _is_local(system):
+                refuse_special(os.stat(path), place)  # opening a pipe waits for a writer
             with system.open(path, "rb") as file:
                 yield file
         else:
@@ -64,6 +67,12 @@ def opened(place: str) -> Iterator[BinaryIO]:
             file=place,
             hint="check its permissions and the connection",
         ) from error
+
+
+def _is_local(system: Any) -> bool:
+    from fsspec.implementations.local import LocalFileSystem
+
+    return isinstance(system, LocalFileSystem)
 
 
 def files_below(url: str) -> list[str]:

@@ -52,7 +52,7 @@ _BUILT_IN = (
     _built_in("lda", "Streaming LDA", "Class means and one covariance of the last class token"),
     _built_in("nearest_mean", "Nearest mean", "The nearest of the classes' mean class tokens"),
     _built_in("finetune", "Fine-tuning", "One prompt and one head, nothing protected: lower bound"),
-    _built_in("joint", "Joint", "All classes learnt at once: the upper bound"),
+    _built_in("joint", "Joint", "All classes learnt at once: the paper's upper bound"),
     _built_in(
         "joint_tuning", "Joint fine-tuning", "All classes at once, backbone included: the ceiling"
     ),

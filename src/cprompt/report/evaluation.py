@@ -13,21 +13,19 @@ from typing import Any
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from PIL import Image, ImageOps
 
 from cprompt.report import figures, html
 
 MOST_PAIRS = 20
 """Most pairs of classes in the list of confusions."""
 
-_THUMBNAIL = (160, 160)
-
 
 @dataclass(frozen=True)
 class Mistake:
     """A photo that was given a wrong name, with the probability of that name."""
 
-    image: Image.Image
+    address: str
+    """See `html.square_thumbnail`."""
     name: str
     truth: str
     label: str
@@ -90,13 +88,13 @@ def _percent(share: float | None) -> str:
 
 
 def _shown(mistake: Mistake) -> tuple[str, list[tuple[str, str]]]:
-    """The thumbnail as an address, and the lines below it with their classes."""
+    """The address of the thumbnail, and the lines below it with their classes."""
     lines = [
         (f"✗ {mistake.label}, {100 * mistake.probability:.0f} %", "wrong"),
         (f"is {mistake.truth}", "right"),
         (mistake.name, "soft"),
     ]
-    return html.png_address(ImageOps.fit(mistake.image, _THUMBNAIL)), lines
+    return mistake.address, lines
 
 
 def _drawing(figure: Figure, name: str, label: str) -> Markup:

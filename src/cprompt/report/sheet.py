@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from PIL import Image, ImageOps
-
 from cprompt.report import html
-
-_SIDE = 160
 
 
 @dataclass(frozen=True)
 class Thumbnail:
     """A photo with (text, kind) lines below it; the kinds right, wrong and soft have colours."""
 
-    image: Image.Image
+    address: str
+    """See `html.whole_thumbnail`: a square cut from the photo might not show why it is here."""
     lines: Sequence[tuple[str, str]]
 
 
@@ -36,12 +33,11 @@ def sheet_page(title: str, about: str, shelves: Sequence[Shelf]) -> str:
         title=title,
         about=about,
         shelves=[
-            (shelf.heading, shelf.explanation, [_shown(photo) for photo in shelf.photos])
+            (
+                shelf.heading,
+                shelf.explanation,
+                [(photo.address, photo.lines) for photo in shelf.photos],
+            )
             for shelf in shelves
         ],
     )
-
-
-def _shown(photo: Thumbnail) -> tuple[str, Sequence[tuple[str, str]]]:
-    """The whole photo, reduced; unlike a square cut from it, it shows why the label is in doubt."""
-    return html.png_address(ImageOps.contain(photo.image, (_SIDE, _SIDE))), photo.lines

@@ -303,12 +303,13 @@ def protocol_table(grid: TuningGrid, find: Find, overrides: Mapping[str, Any] | 
         shared = {"label": row.label, "method": row.method, "set": dict(grid.settings)}
         rows.append({**shared, "chosen": chosen})
     notes = [
-        f"Settings of every row chosen on {100 * grid.validation:g} % of the training images, held "
-        f"out, of the first {grid.first_tasks} tasks, among {grid.tries_of_each} tries each."
+        f"Settings chosen on {100 * grid.validation:g} % of the training images, held out, of the "
+        f"first {grid.first_tasks} tasks, among {grid.tries_of_each} tries for each row, unless "
+        "the row's name or a note says otherwise."
     ]
     every_row = [row.label for row in grid.to_choose]
     notes_on = {
-        benchmark: f"On {benchmark}, not chosen yet, so as published: "
+        benchmark: f"On {benchmark}, not chosen yet, so as in the recipe: "
         f"{'every row' if labels == every_row else '; '.join(labels)}."
         for benchmark, labels in untuned.items()
         if labels

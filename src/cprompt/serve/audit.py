@@ -6,6 +6,7 @@ import json
 import logging
 from pathlib import Path
 
+from cprompt.files import append_line
 from cprompt.serve.job import Job, now
 
 FILE = "changes.jsonl"
@@ -32,7 +33,6 @@ def note_change(folder: Path, job: Job) -> None:
         "job": job.id,
     }
     try:
-        with (folder / FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        append_line(folder / FILE, json.dumps(line, ensure_ascii=False))
     except OSError as error:
         _log.error("the change by job %s cannot be noted: %s", job.id, error)

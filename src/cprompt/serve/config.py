@@ -21,7 +21,9 @@ class Limits:
     max_images: int = setting(32, "images in a prediction request")
     max_pixels: int = setting(50_000_000, "pixels of an image")
     max_decoded: int = setting(
-        100_000_000, "pixels of decoded images that wait for their answer, all requests together"
+        100_000_000,
+        "pixels of decoded images that wait for their answer, all requests together; "
+        "as many more may be in decoding",
     )
     max_labelled: int = setting(500, "labelled files in a request; a zip may hold more")
     max_files: int = setting(5000, "entries in a zip")

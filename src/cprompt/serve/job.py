@@ -59,6 +59,8 @@ class Job:
     """Its result and the version that it replaces, noted before the model is saved."""
     cancelled: bool = False
     """Whether a client asked it to stop."""
+    ending: bool = False
+    """Whether its end is being written down; it can no longer be cancelled."""
     starts: int = 0
     """How often it was begun: more than once if its service was killed."""
     stop: threading.Event = field(default_factory=threading.Event)

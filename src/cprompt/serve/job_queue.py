@@ -111,13 +111,16 @@ class JobQueue:
         """Queue a job with the photos and the words that its kind needs; see `Job.expects`."""
         words = dict(arguments or {})
         job = Job(kind, upload or Upload([], []), slot.folder, words, expects, role)
-        self.record(job)
-        self._disk.drop_old(KEPT)
+        self._drop_old()
+        self.record(job)  # nothing after it may fail: the job would be done, despite the error
         with self._lock:
             self._jobs = {id: each for id, each in self._jobs.items() if not each.finished}
             self._jobs[job.id] = job
         slot.filled = True
-        self._thread.submit(self._run, job)
+        try:
+            self._thread.submit(self._run, job)
+        except RuntimeError as error:
+            _log.warning("job %s waits, it cannot be begun now: %s", job.id, error)
         return job
 
     def get(self, id: str) -> Job:
@@ -153,8 +156,9 @@ class JobQueue:
         """End a queued job, or ask a running one to stop at its next step; 409 if it has ended."""
         job = self.get(id)
         with self._lock:
-            if job.finished:
-                raise RequestError(409, "job_ended", f"job {id} is already {job.state}")
+            if job.finished or job.ending:
+                state = job.state if job.finished else "ending"
+                raise RequestError(409, "job_ended", f"job {id} is already {state}")
             if id not in self._jobs:
                 raise RequestError(409, "not_here", "another service of this model has this job")
             queued = job.state == "queued"
@@ -184,6 +188,13 @@ class JobQueue:
     def _disk(self) -> JobStore:
         assert self._store is not None, "the job queue was not started"
         return self._store
+
+    def _drop_old(self) -> None:
+        """Forget the oldest ended jobs; if that fails, the next job that is added tries again."""
+        try:
+            self._disk.drop_old(KEPT)
+        except (RequestError, sqlite3.Error) as error:
+            _log.warning("old jobs cannot be dropped: %s", error)
 
     def _run(self, job: Job) -> None:
         with self._lock:
@@ -247,10 +258,12 @@ class JobQueue:
         return RequestError(422, code, message, file=file).detail()
 
     def _end(self, job: Job, state: State) -> None:
-        """Put the end on the disk first, then remove the photos.
+        """Put the end on the disk first, then remove the photos, which may take seconds.
 
         Before both, tell who wants to know: a kill now makes them hear of it again, never not.
         """
+        with self._lock:
+            job.ending = True
         folder, job.folder = job.folder, None
         job.progress = Progress(state)
         job.upload = Upload([], job.upload.skipped)

@@ -54,7 +54,7 @@ class JobStore:
     def __init__(self, file: Path, upload_folder: Callable[[str], Path]) -> None:
         """`upload_folder` gives the folder of an upload by its name."""
         self._folder = upload_folder
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         try:
             self._database = sqlite3.connect(
                 file, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
@@ -73,18 +73,19 @@ class JobStore:
             self._database.close()
 
     def put(self, job: Job, service: str) -> None:
-        """Add a job, or what has become of it."""
-        about = {name: getattr(job, name) for name in _KEPT_AS_THEY_ARE}
-        about["folder"] = None if job.folder is None else job.folder.name
-        about["skipped"] = job.upload.skipped
-        about["files"] = [[photo.path.name, photo.label, photo.name] for photo in job.upload.photos]
-        row = (job.id, service, int(job.finished is not None), json.dumps(about))
-        self._execute(
-            "INSERT INTO jobs (id, service, ended, about) VALUES (?, ?, ?, ?) ON CONFLICT (id) "
-            "DO UPDATE SET service = excluded.service, ended = excluded.ended, "
-            "about = excluded.about",
-            row,
-        )
+        """Add a job, or what has become of it; a job that has ended on disk is left as it is.
+
+        The job is read under the lock that the row is written under: of two threads that put the
+        same job, the later one does not write an older state.
+        """
+        with self._lock:
+            self._execute(
+                "INSERT INTO jobs (id, service, ended, about) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET service = excluded.service, "
+                "ended = excluded.ended, about = excluded.about "
+                "WHERE excluded.ended >= jobs.ended",
+                _row(job, service),
+            )
 
     def get(self, id: str) -> Job | None:
         """The job of that id."""
@@ -154,3 +155,12 @@ class JobStore:
                 self._database.execute("ROLLBACK")
                 raise
             self._database.execute("COMMIT")
+
+
+def _row(job: Job, service: str) -> tuple[str, str, int, str]:
+    """A job as a row of the table, without its number."""
+    about = {name: getattr(job, name) for name in _KEPT_AS_THEY_ARE}
+    about["folder"] = None if job.folder is None else job.folder.name
+    about["skipped"] = job.upload.skipped
+    about["files"] = [[photo.path.name, photo.label, photo.name] for photo in job.upload.photos]
+    return job.id, service, int(job.finished is not None), json.dumps(about)

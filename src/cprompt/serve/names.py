@@ -44,3 +44,21 @@ def clean_label(label: str, limits: Limits, file: str | None = None) -> str:
     except DataError as error:
         rule = "a name of printable characters, other than the reserved one"
         raise refuse(error.message, rule) from error
+
+
+def check_unicode(label: str) -> None:
+    """Raise a RequestError if a class name has lone surrogates, which no answer could repeat.
+
+    JSON can escape half of a character ("\\ud800"), but UTF-8 cannot encode it. This is all that is
+    asked of the name of a class that is already in the model: other limits may have been in force
+    when it was learnt.
+    """
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            422,
+            "bad_label",
+            f"the class name {printable(label)!r} has an undecodable character",
+            rule="valid Unicode, without lone surrogates",
+        ) from None

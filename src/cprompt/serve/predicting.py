@@ -26,10 +26,14 @@ async def answer_images(
     """Check, decode and classify the images of one request, in their order; see `Asked`."""
     limits = service.config.limits
     side = DETAIL * service.input_side
-    size = await service.in_decoder(_decoded_pixels, files, side, limits)
-    async with service.decoded.taking(min(size, limits.max_decoded)):
+    sizes = await service.in_decoder(_checked_sizes, files, limits)
+    waiting = sum(_pixels_shrunk(size, side) for size in sizes)
+    async with service.decoded.taking(min(waiting, limits.max_decoded)):
         images = await asyncio.gather(
-            *(service.in_decoder(_decode, file, name, side) for file, name in files)
+            *(
+                _decoded(service, file, name, size, side)
+                for (file, name), size in zip(files, sizes, strict=True)
+            )
         )
         return await service.predictions.submit([Asked(image, parts) for image in images])
 
@@ -47,19 +51,30 @@ def to_schema(
     )
 
 
+async def _decoded(
+    service: Service, file: BinaryIO, name: str, size: tuple[int, int], side: int
+) -> Image.Image:
+    """The image of that full size, decoded when as many pixels are free among those of others."""
+    # A JPEG too, of which only a part is decoded: a progressive one is in memory whole.
+    pixels = min(size[0] * size[1], service.config.limits.max_decoded)
+    async with service.decoding.taking(pixels):
+        return await service.in_decoder(_decode, file, name, side)
+
+
 def _decode(file: BinaryIO, name: str, side: int) -> Image.Image:
     """The image, shrunk as the classifier would do anyway, so that less waits in memory."""
     return shrunk(decode_upload(file, name, side), side)
 
 
-def _decoded_pixels(files: Sequence[NamedFile], side: int, limits: Limits) -> int:
-    """Check the images' headers; the pixels that they will have once decoded and shrunk."""
-    pixels = 0
-    for file, name in files:
-        size = check_image(file, name, limits)
-        scale = min(1.0, side / min(size))
-        pixels += round(size[0] * scale) * round(size[1] * scale)
-    return pixels
+def _checked_sizes(files: Sequence[NamedFile], limits: Limits) -> list[tuple[int, int]]:
+    """Check the images' headers; width and height of each."""
+    return [check_image(file, name, limits) for file, name in files]
+
+
+def _pixels_shrunk(size: tuple[int, int], side: int) -> int:
+    """The pixels that an image of that size has once decoded and shrunk."""
+    scale = min(1.0, side / min(size))
+    return round(size[0] * scale) * round(size[1] * scale)
 
 
 def _prediction(name: str, answer: Explanation, top: int, explain: bool) -> Prediction:

@@ -15,7 +15,7 @@ from cprompt.serve.docs_page import docs_page
 from cprompt.serve.errors import RequestError, busy
 from cprompt.serve.job import Job, Kind
 from cprompt.serve.metrics import MEDIA_TYPE as METRICS_MEDIA_TYPE
-from cprompt.serve.names import clean_label
+from cprompt.serve.names import check_unicode, clean_label
 from cprompt.serve.page import main_page
 from cprompt.serve.predicting import answer_images, to_schema
 from cprompt.serve.schemas import (
@@ -186,6 +186,8 @@ def _add_change_routes(router: APIRouter, service: Service, access: Access) -> N
         request: Request, response: Response, kind: Kind, expects: str | None, **arguments: str
     ) -> JobInfo:
         access.require_learning(request)
+        for label in arguments.values():
+            check_unicode(label)
         service.model.refuse_stale(expects)
         with service.jobs.slot() as slot:
             return _accepted(

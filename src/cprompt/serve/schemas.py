@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
 from cprompt.serve.job import Job, Kind, State
+
+T = TypeVar("T")
 
 
 class Ranked(BaseModel):
@@ -104,16 +107,26 @@ def job_info(job: Job) -> JobInfo:
         started=job.started,
         starts=job.starts,
         finished=job.finished,
-        photos=job.photos,
-        arguments=job.arguments,
-        skipped=job.upload.skipped,
+        photos=_valid_unicode(job.photos),
+        arguments=_valid_unicode(job.arguments),
+        skipped=_valid_unicode(job.upload.skipped),
         progress=JobProgress(
             phase=job.progress.phase, done=job.progress.done, total=job.progress.total
         ),
-        warnings=job.warnings,
-        error=job.error,
-        result=job.result,
+        warnings=_valid_unicode(job.warnings),
+        error=_valid_unicode(job.error),
+        result=_valid_unicode(job.result),
     )
+
+
+def _valid_unicode(value: T) -> T:
+    """Plain JSON in which each lone surrogate, which UTF-8 cannot encode, has become U+FFFD.
+
+    Requests with lone surrogates are refused; one such job would make the list of jobs unreadable.
+    """
+    text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    valid: T = json.loads(text.decode("utf-16", "replace"))
+    return valid
 
 
 _NAME = "a class of the model"

@@ -97,9 +97,14 @@ class ServedModel:
             try:
                 if model_folder.read_about(self.folder)["model"] != self.current.model_id:
                     self.current = self.load()
-            except (CPromptError, OSError) as error:
+            except Exception as error:  # a MemoryError, say: the folder is still to be followed
                 self._retry = time.monotonic() + _RETRY_SECONDS
-                _log.warning("the changed model cannot be loaded, the old one answers: %s", error)
+                foreseen = isinstance(error, (CPromptError, OSError))
+                _log.warning(
+                    "the changed model cannot be loaded, the old one answers: %s",
+                    error if foreseen else repr(error),
+                    exc_info=not foreseen,
+                )
                 return
             self._seen = state
 

@@ -74,6 +74,7 @@ class Service:
             on_end=self._job_ended,
         )
         self.decoded = Budget(limits.max_decoded)
+        self.decoding = Budget(limits.max_decoded)
         self.decoders = ThreadPoolExecutor(limits.decoders, thread_name_prefix="cprompt-decode")
         watch = self.metrics.watch
         watch("waiting", "Prediction requests under way.", lambda: self.predictions.admitted)

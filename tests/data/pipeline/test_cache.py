@@ -15,6 +15,7 @@ from cprompt.data.pipeline import cache as module
 from cprompt.data.pipeline.cache import CacheConfig, cached, clear, open_images
 from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.errors import ConfigError, DataError
+from tests.waiting import soon
 
 SHAPES = [(4, 6), (9, 5), (1, 1), (7, 7), (3, 8)]
 TOTAL = 3 * sum(h * w for h, w in SHAPES)
@@ -130,6 +131,15 @@ def test_an_image_with_exif_rotation_is_kept_upright(where: Any, tmp_path: Path)
     assert pixels[0].shape == (4, 2, 3)
     assert pixels[0][0, 1].tolist() == [255] * 3
     assert pixels.sizes is None or pixels.sizes.tolist() == [[4, 2]]
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+def test_a_pipe_is_refused_and_not_waited_for(
+    where: Any, files: list[Path], pipe: Path, tmp_path: Path
+) -> None:
+    images = image_set([*files, pipe])
+    with pytest.raises(DataError, match=r"pipe\.jpg: is a pipe, not a file"):
+        soon(lambda: open_images(images, CacheConfig(where, str(tmp_path / "cache"))))
 
 
 @pytest.mark.parametrize("where", ["disk", "memory"])

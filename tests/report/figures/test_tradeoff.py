@@ -26,3 +26,17 @@ def test_a_method_without_accuracy_is_not_drawn_and_the_others_look_the_same() -
     part = accuracy_against_cost(costs, {"A": None, "B": 50.0, "C": 60.0}).axes[0].lines
     looks = [[(i.get_label(), i.get_marker(), i.get_color()) for i in p] for p in (whole, part)]
     assert looks[1] == looks[0][1:]
+
+
+def test_names_stand_beside_their_points_and_cover_nothing() -> None:
+    accuracy: dict[str, float | None] = {f"method {i}": 40.0 + i for i in range(6)}
+    figure = accuracy_against_cost({"seconds": dict.fromkeys(accuracy, 1.0)}, accuracy)
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert sorted(text.get_text() for text in axes.texts) == sorted(accuracy)
+    points = axes.transData.transform([(1.0, 40.0 + i) for i in range(6)])
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i])
+        assert not box.count_contains(points)
+        assert axes.get_window_extent().count_contains(box.corners()) == 4

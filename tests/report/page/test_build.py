@@ -114,7 +114,7 @@ def test_an_unfinished_run_is_in_the_curves_in_no_mean_and_named(
 def test_every_column_of_the_summary_is_explained_beside_it(page: Page) -> None:
     headings = [t for t in page.by_tag["th"] if t][1:10]
     terms = page.by_tag["dt"]
-    assert headings[:3] == ["Last-acc", "Avg-acc", "FF (paper)"]
+    assert headings[:3] == ["Last-acc", "Avg-acc", "FF (paper's formula)"]
     assert set(headings) - {"n"} <= set(terms)
     assert len(page.by_tag["dd"]) == len(terms)
     assert page.by_tag["dd"][0].endswith("[last_accuracy]")

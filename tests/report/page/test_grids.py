@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from cprompt.report.grid import Grid
 from cprompt.report.page.grids import (
-    NAMED_CLASSES,
     class_grid,
     class_lines,
     cost_grid,
     movement_grid,
     run_grid,
     summary_grid,
+    without_common,
 )
 from cprompt.report.series import sections
 from cprompt.research.stream import TaskStream
@@ -28,19 +29,19 @@ def test_the_summary_is_by_hand(make_run: MakeRun) -> None:
     shown = dict(zip(head, line, strict=True))
     assert shown["n"] == "2"
     assert shown["Last-acc"] == "75.00±35.36"
-    assert shown["FF (paper)"] == "2.50±31.82"  # 25 and -20
-    assert shown["Old"] == "76.67±33.00"  # 8 and 15 of 15
-    assert shown["New"] == "66.67±47.14"
-    assert shown["Picked right"] == "61.11±0.00"
-    assert shown["Last, right prompt"] == "72.22±0.00"
+    assert shown["FF (paper's formula)"] == "2.50±31.82"  # 25 and -20
+    assert shown["Old classes, at the end"] == "76.67±33.00"  # 8 and 15 of 15
+    assert shown["New classes, at the end"] == "66.67±47.14"
+    assert shown["Prompt picked right"] == "61.11±0.00"
+    assert shown["Last-acc, right prompt given"] == "72.22±0.00"
     assert "last_accuracy_first" in metrics
 
 
 def test_the_best_and_worst_classes_are_named_and_none_is_both(make_run: MakeRun) -> None:
-    head, best, worst = class_lines({"ours": [make_run().record]})
+    head, best = class_lines({"ours": [make_run().record]})
     assert head == ["", "", "1.", "2.", "3.", "4.", "5."]
-    assert best == ["ours", "best", "ant: 100 %", "bee: 67 %", "elk: 60 %", "dog: 25 %", "cat: 0 %"]
-    assert worst == ["ours", "worst", *[""] * NAMED_CLASSES]
+    named = ["ant: 100 %", "bee: 67 %", "elk: 60 %", "dog: 25 %", "cat: 0 %"]
+    assert best == ["ours", "all, best first", *named]  # and no line of worst ones
     many = make_run().record
     n = 12
     many.stream = TaskStream(tuple(range(n)), (n,))
@@ -49,6 +50,16 @@ def test_the_best_and_worst_classes_are_named_and_none_is_both(make_run: MakeRun
     _, best, worst = class_lines({"ours": [many]})
     assert best[2:] == ["c11: 55 %", "c10: 50 %", "c9: 45 %", "c8: 40 %", "c7: 35 %"]
     assert worst[2:] == ["c0: 0 %", "c1: 5 %", "c2: 10 %", "c3: 15 %", "c4: 20 %"]
+
+
+def test_what_all_runs_share_is_said_once() -> None:
+    rows = (("r1", "done", "cpu", None, 1.0), ("r2", "under way", "cpu", None, 1.0))
+    grid = Grid("Runs", ("run", "state", "device", "weights", "%"), rows, texts=4)
+    shown = without_common(grid, 1)
+    assert shown.head == ("run", "state", "%")
+    assert shown.rows == (("r1", "done", 1.0), ("r2", "under way", 1.0))
+    assert shown.texts == 2
+    assert shown.notes == ("In every row: device cpu.",)
 
 
 def test_classes_are_counted_over_all_runs(make_run: MakeRun) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cprompt.data.image_files import decode_image, formats, read_image
+from cprompt.data.image_files import decode_image, formats, opened_image
 from cprompt.data.image_set import ImageSet
 from cprompt.data.pipeline.decoded import (
     DecodedImages,
@@ -278,15 +278,12 @@ def _decode(file_and_digest: tuple[Path, bytes]) -> ImageArray:
 def _decoded_bytes(file: Path) -> int:
     """Size once decoded, from the header; 0 if unreadable, since decoding it will say why."""
     try:
-        with Image.open(file, formats=formats()) as image:
+        with opened_image(file) as content, Image.open(content, formats=formats()) as image:
             return 3 * int(image.width) * int(image.height)
     except Exception:
         return 0
 
 
 def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:
-        read_image(file)  # says what is wrong
-        raise
+    with opened_image(file) as content:
+        return content.read()

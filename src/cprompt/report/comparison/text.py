@@ -27,7 +27,7 @@ def grids(found: Comparison) -> list[Grid]:
         tables.append(Grid(title, ("", "A", "B"), tuple(found.environment), texts=3))
     both = ("A", "B", "B - A", "95 % interval", "p (t)", "p (exact)", "pairs")
     metrics = tuple(
-        (METRIC_TEXTS[c.name].heading, ours(c.a), ours(c.b), *_test_texts(c.test))
+        (METRIC_TEXTS[c.name].title, ours(c.a), ours(c.b), *_test_texts(c.test))
         for c in found.metrics
     )
     tables.append(Grid("Metrics in %, mean±std", ("", *both), metrics))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from cprompt.report import numbers
 from cprompt.report.figures.layout import new_panels, shared_labels, task_ticks
-from cprompt.report.figures.style import INK, colour_of
+from cprompt.report.figures.style import INK, styles_of_records
 from cprompt.report.numbers import RecordsByLabel
 from cprompt.research.metrics import Floats
 
@@ -31,9 +31,10 @@ def class_accuracy(series: RecordsByLabel) -> Figure:
     few = n_classes <= FEW_CLASSES
     width = 0.11 * n_classes + 1.0 if few else 0.24 * n_tasks + 0.9
     figure, panels = new_panels(list(series), max(3.1, min(width, 5.0)), 2.4, sharey=True)
+    styles = styles_of_records(series)
     draw = _draw_dots if few else _draw_boxes
     for (label, runs), axes in zip(by_run.items(), panels, strict=True):
-        draw(axes, runs, colour_of(label, series))
+        draw(axes, runs, styles[label].color)
         axes.set_ylim(-4, 104)
         axes.grid(axis="y", alpha=0.18, color=INK)
     shared_labels(figure, "classes, by task", "accuracy at the end, %")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from cprompt.report import numbers
 from cprompt.report.figures.layout import add_legend, new_figure, task_ticks
-from cprompt.report.figures.style import INK, Style, style_at
+from cprompt.report.figures.style import INK, Style, styles_of_records
 from cprompt.report.numbers import RecordsByLabel
 from cprompt.research.metrics import seen_accuracy
 from cprompt.research.record import Record
@@ -26,14 +26,15 @@ def accuracy_curves(series: RecordsByLabel) -> Figure:
     figure, axes = new_figure(8.2, 4.1)
     longest = max((len(r.rows) for records in series.values() for r in records), default=1)
     lowest = 100.0
-    for i, (label, records) in enumerate(series.items()):
+    styles = styles_of_records(series)
+    for label, records in series.items():
         finished = [r for r in records if r.finished]
         unfinished = [r for r in records if r.rows and not r.finished]
         if finished:
-            lowest = min(lowest, _draw_mean(axes, finished, label, style_at(i), longest))
+            lowest = min(lowest, _draw_mean(axes, finished, label, styles[label], longest))
         for k, record in enumerate(unfinished):
             named = f"{label} (unfinished)" if not finished and k == 0 else None
-            lowest = min(lowest, _draw_unfinished(axes, record, named, style_at(i)))
+            lowest = min(lowest, _draw_unfinished(axes, record, named, styles[label]))
     axes.set_xlabel("tasks learnt")
     axes.set_ylabel("accuracy over all classes seen, %")
     task_ticks(axes, range(1, longest + 1))
@@ -61,7 +62,13 @@ def _draw_mean(
             axes.axhspan(found.low[0], found.high[0], color=style.color, alpha=0.15, linewidth=0)
     else:
         axes.plot(
-            x, found.mean, style.linestyle, marker=style.marker, color=style.color, label=label
+            x,
+            found.mean,
+            style.linestyle,
+            marker=style.marker,
+            markerfacecolor=style.face,
+            color=style.color,
+            label=label,
         )
         if several:
             axes.fill_between(x, found.low, found.high, color=style.color, alpha=0.2, linewidth=0)
@@ -77,6 +84,7 @@ def _draw_unfinished(axes: Axes, record: Record, label: str | None, style: Style
         values,
         ":",
         marker=style.marker,
+        markerfacecolor=style.face,
         markersize=3,
         linewidth=1,
         color=style.color,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 
 from cprompt.report import numbers
@@ -32,7 +33,7 @@ def summary_grid(section: Section) -> tuple[Grid, list[str]]:
         (s.label, len(s.finished), *(cells[s.label].get(name) for name in metrics))
         for s in section.series
     )
-    head = ("", "n", *(METRIC_TEXTS[name].heading for name in metrics))
+    head = ("", "n", *(METRIC_TEXTS[name].title for name in metrics))
     notes = ("n: number of finished runs that the means are taken over.",)
     return Grid(f"Summary of {section.title}", head, rows, notes), metrics
 
@@ -64,16 +65,34 @@ def class_grid(series: RecordsByLabel) -> Grid:
 
 
 def class_lines(series: RecordsByLabel) -> list[list[str]]:
-    """The names of the best and the worst classes, two lines per series; no class is in both."""
+    """The names of the best and the worst classes, two lines per series; no class is in both.
+
+    One line where it has all classes.
+    """
     lines = [["", "", *(f"{i + 1}." for i in range(NAMED_CLASSES))]]
     for label, records in series.items():
         found = numbers.classes_by_accuracy(records)
         best = found[:NAMED_CLASSES]
         worst = found[len(best) :][::-1][:NAMED_CLASSES]
-        for kind, classes in (("best", best), ("worst", worst)):
+        named = (("best", best), ("worst", worst)) if worst else (("all, best first", best),)
+        for kind, classes in named:
             names = [f"{one.name}: {one.percent:.0f} %" for one in classes]
             lines.append([label, kind, *names, *[""] * (NAMED_CLASSES - len(names))])
     return lines
+
+
+def without_common(grid: Grid, first: int) -> Grid:
+    """Without the text columns, from `first` on, that say the same in all rows: a note says it."""
+    alike = [i for i in range(first, grid.texts) if len({row[i] for row in grid.rows}) == 1]
+    said = [f"{grid.head[i]} {grid.rows[0][i]}" for i in alike if grid.rows[0][i] is not None]
+    kept = [i for i in range(len(grid.head)) if i not in alike]
+    return replace(
+        grid,
+        head=tuple(grid.head[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in grid.rows),
+        notes=(*grid.notes, *([f"In every row: {'; '.join(said)}."] if said else [])),
+        texts=grid.texts - len(alike),
+    )
 
 
 def movement_grid(series: RecordsByLabel) -> Grid:

@@ -21,6 +21,7 @@ from cprompt.report.page.grids import (
     run_grid,
     summary_grid,
     task_grid,
+    without_common,
 )
 from cprompt.report.runs import RecordedRun
 from cprompt.report.series import Section, repeated_seeds
@@ -89,6 +90,14 @@ class SectionBuilder:
         shown: Literal["table", "folded_table"] = "table",
     ) -> TableBlock:
         self._write_table(kind, grid)
+        return self._shown_table(grid, links, shown)
+
+    def _shown_table(
+        self,
+        grid: Grid,
+        links: dict[str, str] | None = None,
+        shown: Literal["table", "folded_table"] = "table",
+    ) -> TableBlock:
         head, *rows = grid.lines()
         return TableBlock(grid.title, head, rows, grid.texts, grid.notes, links or {}, kind=shown)
 
@@ -106,10 +115,9 @@ class SectionBuilder:
     def _summary(self) -> Part:
         grid, metrics = summary_grid(self.section)
         texts = {self._ident(name): (name, METRIC_TEXTS[name]) for name in metrics}
-        links = {text.heading: ident for ident, (_, text) in texts.items()}
+        links = {text.title: ident for ident, (_, text) in texts.items()}
         entries = [
-            (ident, text.heading, f"{text.meaning} [{name}]")
-            for ident, (name, text) in texts.items()
+            (ident, text.title, f"{text.meaning} [{name}]") for ident, (name, text) in texts.items()
         ]
         return Part(
             self._ident("summary"),
@@ -166,11 +174,12 @@ class SectionBuilder:
         )
 
     def _forgetting(self, series: RecordsByLabel) -> Part:
+        of_paper = METRIC_TEXTS["forgetting_paper"].title
         drawing = self._drawing(
             "forgetting",
             figures.forgetting(self.records),
             "Bars: the best accuracy on the task before the last task minus that at the end, the "
-            "terms of metrics.forgetting_paper, whose mean is FF (paper). Short lines: accuracy "
+            f"terms of metrics.forgetting_paper, whose mean is {of_paper}. Short lines: accuracy "
             "right after learning the task minus that at the end, the terms of "
             "metrics.backward_transfer with the opposite sign. Means over runs.",
             f"Bars of the points forgotten on each task: {', '.join(series)}",
@@ -281,12 +290,14 @@ class SectionBuilder:
         )
 
     def _runs(self) -> Part:
+        grid = run_grid(self.section)
+        self._write_table("runs", grid)
         return Part(
             self._ident("runs"),
             "Runs",
             "Each record. Equal settings have an equal digest. Seeds are those of class order, "
             "initialisation and data; one number where all three are the same.",
-            [self._table("runs", run_grid(self.section))],
+            [self._shown_table(without_common(grid, grid.head.index("backbone")))],
         )
 
 
