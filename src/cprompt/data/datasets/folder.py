@@ -139,7 +139,7 @@ def oddities(folder: Path) -> list[Oddity]:
                 f"{counted(number, 'class has', 'classes have')} no image but "
                 "in several folders below, which count as one class",
                 tuple(map(str, batches)),
-                "if the folders below are the classes, give the folder around them instead",
+                "if the folders below are the classes, give one of these folders instead",
             )
         )
     return found
