@@ -29,6 +29,13 @@ def test_a_device_that_is_not_there_is_named() -> None:
     assert "cpu" in caught.value.hint
 
 
+def test_a_device_that_nobody_has_is_answered_with_those_to_use() -> None:
+    """Not with all that PyTorch was ever built for."""
+    with pytest.raises(ConfigError) as caught:
+        pick_device("tpu")
+    assert str(caught.value) == "device 'tpu' cannot be used here; use auto, cpu, cuda or mps"
+
+
 def test_a_module_is_moved_only_if_it_is_elsewhere() -> None:
     there, moved = torch.device("cpu"), []
 

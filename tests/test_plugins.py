@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from PIL import Image
 from typer.testing import CliRunner
 
 from cprompt import plugins
 from cprompt.cli import app
 from cprompt.data.datasets import shapes
 from cprompt.data.registry import DATASETS, DatasetRegistry
-from cprompt.errors import ConfigError
-from cprompt.methods.registry import METHODS, MethodRegistry
+from cprompt.errors import ConfigError, ModelError
+from cprompt.methods.registry import METHODS, MethodInfo, MethodRegistry
 from cprompt.report import figures
 from cprompt.research.record import load_record
 from cprompt.serve.app import create_app
@@ -97,6 +98,49 @@ def test_a_newcomers_method_answers_photos_and_is_served(newcomer: Path) -> None
         (served,) = sent.json()["predictions"]
         assert served["ranking"][0]["label"] == drawn.classes[0]
         assert served["probability"] == pytest.approx(answer["probability"], abs=1e-9)
+
+
+OUTSIDE = ["--plugin", "prototypes"]
+
+
+@pytest.fixture
+def photo(newcomer: Path) -> str:
+    """One of the photos of `a` and `b` that a model in the folder `model` has learnt."""
+    for label, colour in (("a", "red"), ("b", "blue")):
+        path = newcomer / "photos" / label / "1.png"
+        path.parent.mkdir(parents=True)
+        Image.new("RGB", (48, 48), colour).save(path)
+    embedded = ["--backbone", "test_vit", "--weights", "random:0"]
+    with forgotten_afterwards():
+        ok("learn", "model", "photos", "--method", "prototypes", *embedded, *OUTSIDE)
+    del sys.modules["prototypes"]
+    return "photos/a/1.png"
+
+
+def test_a_model_whose_method_is_not_known_here_is_in_order(photo: str) -> None:
+    """Neither a copy nor `undo` would help: both lose what was learnt."""
+    for command in (["predict", "model", photo], ["rename", "model", "a", "c"]):
+        with pytest.raises(ModelError, match="which is not known here") as caught:
+            CliRunner().invoke(app, command, catch_exceptions=False)
+        error = caught.value
+        assert (error.file, str(error.hint).partition(",")[0]) == ("model", "pass --plugin MODULE")
+        assert error.message.startswith("was learnt with the method 'prototypes'")
+        assert "prototypes" not in METHODS
+    ok("rename", "model", "a", "c", *OUTSIDE)
+    (answer,) = json.loads(ok("predict", "model", photo, "--json", *OUTSIDE))
+    assert answer["ranking"][0][0] == "c"
+
+
+def test_a_model_whose_method_cannot_be_imported_says_what_to_repair(
+    photo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load() -> None:
+        raise ConfigError("the package is broken", hint="repair it")
+
+    info = MethodInfo("prototypes", "Prototypes", "from a package", load)
+    monkeypatch.setitem(METHODS._infos, "prototypes", info)
+    with pytest.raises(ModelError, match="'prototypes', but the package is broken; repair it"):
+        ok("predict", "model", photo)
 
 
 def test_without_the_plugin_a_run_or_a_model_says_what_is_missing(newcomer: Path) -> None:

@@ -55,6 +55,10 @@ def test_nested_values_become_nested_dataclasses() -> None:
     assert from_mapping(Outer, {"inner": Inner(2)}, "here") == Outer(inner=Inner(2))
 
 
+def test_a_single_value_is_a_list_of_one() -> None:
+    assert from_mapping(Inner, {"sizes": 3}, "here").sizes == (3,)
+
+
 def test_lists_become_tuples() -> None:
     sizes = from_mapping(Inner, {"sizes": [3, 1, 2]}, "here").sizes
     assert (sizes, type(sizes)) == ((3, 1, 2), tuple)
@@ -91,6 +95,7 @@ def test_options_are_copied_not_shared() -> None:
         ({"count": "3"}, "here.count: '3' is not a whole number"),
         ({"count": None}, "here.count: None is not a whole number"),
         ({"rate": "fast"}, "here.rate: 'fast' is not a number"),
+        ({"rate": 10**400}, f"here.rate: {10**400} is not a number"),
         ({"label": 5}, "here.label: 5 is not text"),
         ({"active": 1}, "here.active: 1 is not true or false"),
         ({"active": "yes"}, "here.active: 'yes' is not true or false"),
@@ -101,7 +106,7 @@ def test_options_are_copied_not_shared() -> None:
         ({"inner": 3}, "here.inner: 3 is not names and values"),
         ({"inner": None}, "here.inner: None is not names and values"),
         ({"inner": {"depth": "x"}}, "here.inner.depth: 'x' is not a whole number"),
-        ({"inner": {"sizes": 3}}, "here.inner.sizes: 3 is not a list (each a whole number)"),
+        ({"inner": {"sizes": 3.5}}, "here.inner.sizes: 3.5 is not a list (each a whole number)"),
         ({"inner": {"sizes": [1, "b"]}}, "here.inner.sizes: 'b' is not a whole number"),
         ({"inner": {"sizes": "12"}}, "here.inner.sizes: '12' is not a list (each a whole number)"),
         (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cprompt.data.registry import numbered_officially
 from cprompt.research.config import RunConfig
 from cprompt.research.record import FILE, Record, load_record
 from cprompt.research.tables import TableRow, row_config, run_folder
@@ -56,13 +56,6 @@ def records() -> list[Record]:
     return [load_record(path) for path in sorted((ROOT / RUNS).rglob(FILE))]
 
 
-@functools.cache
-def usual_classes(dataset: str) -> tuple[str, ...]:
-    """The classes by label, as in most runs; empty if there are none."""
-    found = Counter(tuple(r.classes) for r in records() if r.dataset == dataset)
-    return max(found, key=found.__getitem__, default=())
-
-
 def numbered_otherwise(record: Record) -> bool:
-    """Whether its label ids, over which class orders are drawn, are not those of most runs."""
-    return tuple(record.classes) != (usual_classes(record.dataset) or tuple(record.classes))
+    """Whether its label ids, over which class orders are drawn, are not the official ones."""
+    return numbered_officially(record.dataset, record.classes) is False

@@ -20,13 +20,16 @@ def pick_device(wanted: str) -> torch.device:
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    hint = "use auto, cpu, cuda or mps"
     try:
         device = torch.device(wanted)
+    except RuntimeError as error:  # it lists every device that PyTorch was ever built for
+        raise ConfigError(f"device {wanted!r} cannot be used here", hint=hint) from error
+    try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(
-            f"device {wanted!r} cannot be used here ({str(error).splitlines()[0]})",
-            hint="use auto, cpu, cuda or mps",
+            f"device {wanted!r} cannot be used here ({str(error).splitlines()[0]})", hint=hint
         ) from error
     return device
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import types
@@ -28,8 +29,8 @@ def check(condition: bool, message: str) -> None:
 def from_mapping(config: type[C], values: Mapping[str, Any], where: str) -> C:
     """Build `config` (a dataclass, possibly nested) from plain values.
 
-    Unknown names and values of the wrong type raise a ConfigError whose message starts with
-    `where`.
+    A single value stands for a list of one. Unknown names and values of the wrong type raise a
+    ConfigError whose message starts with `where`.
 
     >>> @dataclasses.dataclass
     ... class Training:
@@ -109,9 +110,12 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin in (tuple, Sequence):
         if isinstance(value, (list, tuple)):
             return tuple(_convert(args[0], v, where) for v in value)
+        with contextlib.suppress(ConfigError):  # on a command line, a list of one has no comma
+            return (_convert(args[0], value, where),)
         raise ConfigError(f"{where}: {value!r} is not {_describe(hint)}")
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        with contextlib.suppress(OverflowError):  # a whole number of hundreds of digits
+            return float(value)
     if origin is dict and isinstance(value, Mapping):
         return dict(value)
     plain = origin or hint

@@ -45,8 +45,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"history": [{"number": 1}]}, "is inconsistent"),
         ({"calibration": {}}, "is inconsistent"),
         ({"backbone": {}}, "is inconsistent"),
-        ({"method": {"name": "magic", "settings": {}}}, "no method is called 'magic'"),
-        ({"method": {"name": "aligned", "settings": {}}}, "no method is called 'aligned'"),
+        (
+            {"method": {"name": "magic", "settings": {}}},
+            "with the method 'magic', which is not known",
+        ),
+        (
+            {"method": {"name": "aligned", "settings": {}}},
+            "with the method 'aligned', which is not known",
+        ),
         ({"method": {"name": "strata", "settings": {"tokens": "class"}}}, "size mis"),
         ({"method": {"name": "l2p", "settings": {}}}, "is inconsistent"),
         ({"transform": "exec"}, "transform 'exec'"),

@@ -73,6 +73,11 @@ def test_a_report_goes_to_its_folder_with_its_title(
     assert Path("mine/figures/shapes-3-tasks-accuracy.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.usefixtures("built")
+def test_one_run_is_called_one_run(runs: Path) -> None:
+    assert ok(str(runs / "one")).startswith("1 run in 1 series\n")
+
+
 def test_the_default_folder_and_any_way_to_name_the_runs(runs: Path, built: Asked) -> None:
     ok(str(runs / "two"), str(runs / "one" / "record.json"))
     assert Path("report/report.html").read_bytes() == b"page"
@@ -101,6 +106,32 @@ def test_what_was_found_and_left_out_is_said_and_for_the_page(runs: Path, built:
     (note,) = notes
     assert "half/record.json" in note
     assert note in printed
+
+
+def test_damaged_records_are_left_out_and_the_others_are_shown(
+    runs: Path, built: Asked, hand_record: Record
+) -> None:
+    """Each was once a traceback, or passed in silence."""
+    damage: dict[str, Any] = {
+        "losses": "oops",
+        "backbone": None,
+        "classes": list(hand_record.classes)[1:],
+        "config": {"method": {}},
+        "movement": [1, 2],
+        "seconds": {"training": "long"},
+        "rows": [
+            {"count": [4, 6], "correct": {"selected": [3.5, 5]}, "top_k": None, "picks": None}
+        ],
+    }
+    for field, value in damage.items():
+        write_json(runs / field / "record.json", hand_record.to_dict() | {field: value})
+    ok(str(runs))
+    ((names, _, notes),) = built
+    assert names == ["one", "two"]
+    assert len(notes) == len(damage)
+    for note, field in zip(notes, sorted(damage), strict=True):
+        assert note.startswith(f"Left out: {runs / field / 'record.json'}: is a damaged record: ")
+        assert f"`{field}" in note
 
 
 def test_wrong_inputs_are_named_and_nothing_is_written(runs: Path, main: Main) -> None:

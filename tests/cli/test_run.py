@@ -213,6 +213,33 @@ def test_wrong_names_are_one_line(main: Main) -> None:
     )
 
 
+def test_wrong_weights_backbones_and_devices_are_one_line_that_helps(
+    main: Main, tmp_path: Path
+) -> None:
+    def message(*words: str) -> str:
+        return main.error("run", "demo", *words)
+
+    assert message("--weights", "nofile.safetensors") == (
+        "nofile.safetensors: does not exist; expected a file of weights"
+    )
+    (tmp_path / "mine.safetensors").touch()
+    said = message("--weights", "mine.safetensors")
+    assert said.startswith("vit_micro_patch8_64.tiny_imagenet is embedded with its weights")
+    assert "--backbone" in said
+    assert message("--backbone", "vit_tny_patch16_224").startswith(
+        "timm has no model 'vit_tny_patch16_224'; did you mean 'vit_tiny_patch16_224'?"
+    )
+    assert message("--execution.device", "tpu") == (
+        "device 'tpu' cannot be used here; use auto, cpu, cuda or mps"
+    )
+
+
+def test_a_list_of_one_needs_no_brackets(main: Main) -> None:
+    code, printed, _ = main("run", "demo", "--evaluation.modes", "selected", "--dry-run")
+    assert code == 0
+    assert "modes:\n  - selected\n" in printed
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_loaded(
     main: Main, monkeypatch: pytest.MonkeyPatch
 ) -> None:

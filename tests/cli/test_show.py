@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cprompt.files import write_json
 from cprompt.research.record import Record
 from cprompt.training.movement import Movement
 from tests.cli.common import Main, ok, squeezed
@@ -56,6 +59,42 @@ def test_show_prints_what_training_moved_and_what_it_left(
 def _saved(record: Record, folder: Path) -> Path:
     record.save(folder)
     return folder
+
+
+def test_show_of_a_record_that_says_little_prints_what_there_is(
+    tmp_path: Path, hand_record: Record
+) -> None:
+    hand_record.config, hand_record.backbone = {}, {}
+    printed = ok("show", _saved(hand_record, tmp_path))
+    assert printed.startswith(
+        "unknown on shapes (shapes), finished: 3 of 3 tasks, 5 classes\n"
+        "backbone unknown (unknown)\n"
+        "seeds: order –, init –, data –\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("backbone",), None),
+        (("seconds", "training"), "long"),
+        (("movement",), [1, 2]),
+        (("config", "method"), {"tau": 1.1}),
+    ],
+)
+def test_show_of_a_damaged_record_names_the_field(
+    tmp_path: Path, hand_record: Record, main: Main, place: tuple[str, ...], value: Any
+) -> None:
+    values = json.loads(json.dumps(hand_record.to_dict()))
+    inside = values
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = value
+    write_json(tmp_path / "record.json", values)
+    message = main.error("show", tmp_path)
+    assert message.startswith(
+        f"{tmp_path / 'record.json'}: is a damaged record: `{'.'.join(place)}"
+    )
 
 
 def test_show_says_selected_unless_told(a_run: tuple[Path, str]) -> None:

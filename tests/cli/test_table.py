@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +424,22 @@ def test_the_settings_of_a_row_are_those_of_the_same_run_by_hand(
     ]
     assert list(asked.values()) == by_hand
     assert list(asked) == [config.default_folder() for config in by_hand]
+
+
+def test_a_table_of_runs_says_nothing_on_stderr_and_does_not_wait_for_triton() -> None:
+    """Triton's bindings told of leaks at the end of each process that imported it."""
+    program = """
+import sys
+from cprompt import cli
+sys.argv = ["cprompt", "table", "cars10", "--only-show", "--format", "markdown"]
+try:
+    cli.main()
+finally:
+    print("triton" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, lines[-1]) == (0, "", "False")
+    assert any(line.startswith("| CPrompt") for line in lines)

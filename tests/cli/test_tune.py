@@ -151,6 +151,7 @@ def test_write_makes_a_table_that_can_be_run(tmp_path: Path) -> None:
         (["shapes", "--method", "lad"], "nothing to try for 'lad'"),
         (["shapes", "--only", "5"], "--only 5: tries are counted from 1 to 4"),
         (["shape"], "no benchmark 'shape'"),
+        (["--benchmark", "shape"], "no benchmark 'shape'"),
         (["--data", "there"], "--data 'there' does not say which dataset it is"),
     ],
 )
@@ -163,6 +164,18 @@ def test_datasets_of_the_protocol_are_found_by_their_names(tmp_path: Path) -> No
     lines = ok("tune", "--method", "lda", *both, "--dry-run", "--runs", tmp_path).splitlines()
     roots = [shlex.split(line)[shlex.split(line).index("--data") + 1] for line in lines]
     assert roots == ["/a b/cars"] * 4 + ["/cifar"] * 4
+
+
+def test_benchmarks_may_also_be_named_as_for_a_table(tmp_path: Path) -> None:
+    def benchmarks(*words: str) -> list[str]:
+        base = ["tune", *words, "--method", "lda", "--dry-run", "--runs", tmp_path]
+        lines = ok(*base, "--data", "stanford_cars=/c", "--data", "cifar100=/d").splitlines()
+        return list(dict.fromkeys(shlex.split(line)[2] for line in lines))
+
+    assert benchmarks("--benchmark", "cars10") == benchmarks("cars10") == ["cars10"]
+    assert benchmarks("cifar100", "--benchmark", "cars10") == ["cifar100", "cars10"]
+    assert benchmarks("--benchmark", "cars10", "--benchmark", "cars10") == ["cars10"]
+    assert benchmarks() == list(load_grid().benchmarks)
 
 
 def test_folders_of_datasets_that_are_not_asked_for_are_passed_over() -> None:

@@ -16,6 +16,7 @@ from cprompt.data.registry import (
     DatasetInfo,
     DatasetRegistry,
     load_dataset,
+    numbered_officially,
     register_dataset,
 )
 from cprompt.errors import ConfigError, DataError
@@ -62,7 +63,7 @@ def test_an_unknown_option_is_refused_with_the_valid_ones(tmp_path: Path) -> Non
         ("shapes", {"size": "abc"}, "shapes.size: 'abc' is not a whole number"),
         ("shapes", {"classes": 2.5}, "shapes.classes: 2.5 is not a whole number"),
         ("folder", {"test_fraction": "half"}, "folder.test_fraction: 'half' is not a number"),
-        ("folder", {"classes": "cat"}, "folder.classes: 'cat' is not a list (each text) or empty"),
+        ("folder", {"classes": 3}, "folder.classes: 3 is not a list (each text) or empty"),
         ("imagenet_r", {"split": "b"}, "imagenet_r.split: 'b' is not one of 'coda', 'random'"),
         ("stanford_cars", {"class_list": 3}, "stanford_cars.class_list: 3 is not Path or text or"),
     ],
@@ -72,6 +73,22 @@ def test_an_option_of_the_wrong_type_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_dataset(dataset, tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "classes", "official"),
+    [
+        ("stanford_cars", "bac", True),
+        ("stanford_cars", "abc", False),
+        ("stanford_cars-sorted-labels", "abc", False),
+        ("folder", "abc", None),
+        ("forgotten", "abc", None),
+    ],
+)
+def test_whether_labels_are_the_official_ones(
+    dataset: str, classes: str, official: bool | None
+) -> None:
+    assert numbered_officially(dataset, tuple(classes)) is official
 
 
 def test_only_a_drawn_dataset_needs_no_folder() -> None:

@@ -275,6 +275,21 @@ def test_a_part_that_is_longer_than_its_stream_is_refused(
         settings(tiny, stream__first_tasks=0)
 
 
+@pytest.mark.parametrize("method", ["joint", "joint_tuning"])
+@pytest.mark.parametrize("stream", [{"stream.tasks": 2}, {"stream.increment": 3}])
+def test_tasks_for_a_method_that_learns_all_at_once_are_refused_before_an_image_is_read(
+    tiny: dict[str, Any], tmp_path: Path, method: str, stream: dict[str, int]
+) -> None:
+    del tiny["stream.sizes"]
+    config = resolve("shapes", method, overrides=tiny | stream)
+    drawn = config.data.load(1)
+    nowhere, labels = [tmp_path / "none.png"] * len(drawn.train), drawn.train.labels
+    images = ImageSet(nowhere, labels, drawn.classes)
+    with pytest.raises(ConfigError, match=f"^{method} sees all classes in one task; set --stream"):
+        run(config, tmp_path / "run", dataset=Dataset("mine", images, images))
+    assert not (tmp_path / "run").exists()
+
+
 def test_tasks_that_are_not_learnt_need_no_images(tiny: dict[str, Any], tmp_path: Path) -> None:
     config = settings(tiny, stream__first_tasks=2)
     dataset = config.data.load(1)

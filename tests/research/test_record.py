@@ -199,6 +199,32 @@ def test_a_damaged_record_is_named(
     assert "damaged" in error.message
 
 
+FIELDS = (
+    *("format", "version", "finished", "partial", "summary", "warnings", "config", "stream"),
+    *("dataset", "classes", "backbone", "pictures", "parameters", "rows", "losses", "movement"),
+    *("seconds", "test_passes", "memory", "environment", "failure"),
+)
+
+
+@pytest.mark.parametrize("value", [None, "oops", [1]])
+@pytest.mark.parametrize("field", FIELDS)
+def test_whatever_a_field_holds_the_record_loads_or_is_refused(
+    hand_record: Record, tmp_path: Path, field: str, value: Any
+) -> None:
+    values = hand_record.to_dict()
+    assert set(FIELDS) == set(values)
+    (tmp_path / FILE).write_text(json.dumps(values | {field: value}))
+    read = field in ("finished", "partial", "summary", "warnings")  # worked out anew
+    if read or (field, value) in (("failure", None), ("failure", "oops"), ("dataset", "oops")):
+        assert load_record(tmp_path).summary() == hand_record.summary()
+        return
+    error = refusal(tmp_path)
+    assert error.file == str(tmp_path / FILE)
+    if field not in ("format", "version"):
+        assert error.message.startswith("is a damaged record: ")
+        assert f"`{field}" in error.message
+
+
 @pytest.mark.parametrize("missing", ["rows", "stream", "config", "classes", "backbone", "dataset"])
 def test_a_record_that_lacks_a_part_is_named(
     hand_record: Record, tmp_path: Path, missing: str

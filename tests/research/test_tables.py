@@ -640,6 +640,21 @@ def test_runs_whose_classes_have_other_label_ids_are_named(hand_record: Record) 
     assert not any("class order there" in note for note in same.notes)
 
 
+@pytest.mark.parametrize("name", ["stanford_cars", "stanford_cars-sorted-labels"])
+@pytest.mark.parametrize("places", ["01", "10", "001", "011"])
+def test_the_official_labels_are_not_the_odd_ones_however_few_runs_have_them(
+    hand_record: Record, name: str, places: str
+) -> None:
+    """Of two runs neither is among most. Older records of sorted labels do not say so."""
+    official = replace(hand_record, dataset="stanford_cars", classes=("b", "a", "c", "d", "e"))
+    by_name = replace(hand_record, dataset=name, classes=("a", "b", "c", "d", "e"))
+    records = iter([official if place == "0" else by_name for place in places])
+    rows = [TableRow(f"R{p}", "cprompt", None, "selected", {}, {}) for p in places]
+    notes = fill(spec_of(*rows), [5], lambda config: next(records)).notes
+    [note] = [note for note in notes if "class order there" in note]
+    assert note.endswith(" there: R1.")
+
+
 def test_a_note_says_which_settings_are_not_the_benchmarks_own() -> None:
     """Those of the machine do not count, and the backbone is named anyway."""
     settings = {"training.epochs": 30, "method.ccl": False}

@@ -10,10 +10,13 @@ import torch
 from safetensors.torch import save_file
 
 from cprompt.errors import BackboneError
+from cprompt.vit.embedded import EMBEDDED
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import FrozenViT
 from tests.vit.common import images
 from tests.vit.families import FAMILIES
+
+EMBEDDED_NAME = next(iter(EMBEDDED))
 
 
 def test_random_weights_depend_on_the_seed_alone() -> None:
@@ -91,6 +94,38 @@ def test_a_bare_name_with_several_weight_tags_is_ambiguous() -> None:
         load_backbone("vit_base_patch16_224.nonesuch")
     with pytest.raises(BackboneError, match="timm has no model 'vit_imaginary'"):
         load_backbone("vit_imaginary")
+
+
+@pytest.mark.parametrize("name", ["auto", EMBEDDED_NAME, "test_vit"])
+def test_weights_that_are_not_there_are_named_whatever_the_model(name: str) -> None:
+    with pytest.raises(BackboneError, match=r"^nofile\.safetensors: does not exist"):
+        load_backbone(name, "nofile.safetensors")
+
+
+def test_an_embedded_backbone_takes_no_other_weights(tmp_path: Path) -> None:
+    path = tmp_path / "mine.safetensors"
+    save_file(timm.create_model("test_vit").state_dict(), path)
+    for weights in (path, "random:0"):
+        with pytest.raises(BackboneError, match="is embedded with its weights and takes") as caught:
+            load_backbone(EMBEDDED_NAME, weights)
+        assert str(weights) in caught.value.message
+        assert "--backbone" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("vit_tny_patch16_224", "vit_tiny_patch16_224"),
+        ("vit_tny_patch16_224.augreg_in21k", "vit_tiny_patch16_224"),
+        ("vit_mikro_patch8_64", EMBEDDED_NAME),
+        ("vit_micro_patch8_64", EMBEDDED_NAME),
+        ("smal", "small"),
+    ],
+)
+def test_a_name_that_is_almost_right_is_answered_with_the_right_one(wrong: str, meant: str) -> None:
+    with pytest.raises(BackboneError) as caught:
+        load_backbone(wrong)
+    assert str(caught.value.hint).startswith(f"did you mean '{meant}'? `cprompt backbones`")
 
 
 def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

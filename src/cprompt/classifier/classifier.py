@@ -37,8 +37,9 @@ from cprompt.data.pipeline import views
 from cprompt.data.pipeline.inspection import Inspection, is_blank
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import move, pick_device
-from cprompt.errors import BackboneError, DataError, ModelError, counted
+from cprompt.errors import BackboneError, ConfigError, DataError, ModelError, counted
 from cprompt.methods.base import Method, Response, create_method
+from cprompt.methods.registry import METHODS
 from cprompt.settings import from_mapping, suggest, to_mapping
 from cprompt.training.observers import Observer
 from cprompt.training.settings import TrainingConfig
@@ -460,6 +461,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
             backbone = about["backbone"]
             model_folder.check_readable(path, about)
             method, settings = about["method"]["name"], dict(about["method"]["settings"])
+            _check_known(method, path)
             if method == "cprompt":
                 settings.pop("align", None)  # False, in models of version 1
             self = cls(
@@ -576,6 +578,21 @@ _NOT_COMPARED = {
     *("hold_out", "keep_held_out"),  # of methods that are trained, which cannot be merged
 }
 """Parts of a model's description in which models that are merged may differ."""
+
+
+def _check_known(method: str, path: str | Path) -> None:
+    """Raise a ModelError if there is no such method here: the model itself is in order."""
+    learnt = f"was learnt with the method {method!r}"
+    if method not in METHODS:
+        raise ModelError(
+            f"{learnt}, which is not known here",
+            file=path,
+            hint="pass --plugin MODULE, or import the module that registers it",
+        )
+    try:
+        METHODS[method]
+    except ConfigError as error:  # a package that offers it cannot be imported
+        raise ModelError(f"{learnt}, but {error.message}", file=path, hint=error.hint) from error
 
 
 def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:

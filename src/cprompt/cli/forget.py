@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
 from cprompt.errors import counted
 
@@ -22,6 +22,7 @@ def forget(
     ),
     weights: str | None = MOVED_WEIGHTS,
     device: str = DEVICE,
+    plugins: list[str] = PLUGINS,
 ) -> None:
     """Drop a class from a model; the other classes stay as they are.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cprompt.cli.arguments import MOVED_WEIGHTS
+from cprompt.cli.arguments import MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
 from cprompt.errors import counted
 
@@ -16,6 +16,7 @@ def merge(
     second: Path = typer.Argument(help="Another one, on the same backbone."),
     out: Path = typer.Option(..., "--out", help="A new folder for the merged model."),
     weights: str | None = MOVED_WEIGHTS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
     """Make one model out of two, as if it had learnt the photos of both.
 

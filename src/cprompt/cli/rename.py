@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cprompt.cli.arguments import MODEL, MOVED_WEIGHTS
+from cprompt.cli.arguments import MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
 
 
@@ -18,6 +18,7 @@ def rename(
         False, "--merge", help="Make it one class with the one that has the new name."
     ),
     weights: str | None = MOVED_WEIGHTS,
+    plugins: list[str] = PLUGINS,
 ) -> None:
     """Call a class of a model by another name; `cprompt undo` takes it back.
 

@@ -18,22 +18,23 @@ def show(
     ),
 ) -> None:
     """Print a run's settings, accuracy matrix and metrics from its record."""
+    from cprompt.report.captions import UNKNOWN, backbone_text
+    from cprompt.report.settings import benchmark_of, method_of
     from cprompt.report.terminal import matrix_table, movement_table, summary_table
     from cprompt.research.record import load_record
 
     record = load_record(run)
     console = Console()
-    config, seeds = record.config, record.config["seeds"]
+    seeds = record.config.get("seeds", {})
     state = "finished" if record.finished else "under way"
     of = f"{record.n_planned} tasks"
     if record.partial:
         of = f"the first {of} of {record.stream.n_tasks}"
     say(
-        f"{config['method']['name']} on {config['benchmark']} ({record.dataset}), {state}: "
+        f"{method_of(record)} on {benchmark_of(record)} ({record.dataset}), {state}: "
         f"{len(record.rows)} of {of}, {len(record.classes)} classes",
-        f"backbone {record.backbone['name']} ({record.backbone['weights']}, "
-        f"{record.backbone['fingerprint'][:12]})",
-        f"seeds: order {seeds['order']}, init {seeds['init']}, data {seeds['data']}",
+        f"backbone {backbone_text(record)}",
+        "seeds: " + ", ".join(f"{n} {seeds.get(n, UNKNOWN)}" for n in ("order", "init", "data")),
         "time: " + ", ".join(f"{part} {s:.0f} s" for part, s in record.seconds.items()),
         "on " + ", ".join(f"{k} {v}" for k, v in record.environment.items()),
         *(f"warning: {warning}" for warning in record.warnings),

@@ -68,7 +68,11 @@ def table(
         raise ConfigError(f"no table {name!r}", hint=suggest(name, TABLES))
     overrides = arguments.parse_settings([*settings, *context.args])
 
-    from cprompt.research import cost
+    if name == "resources":
+        from cprompt.research import cost  # counts operations with PyTorch, which imports Triton
+
+        _print(cost.table(), format)
+        return
     from cprompt.research.tables import (
         PAPER_SEEDS,
         fill,
@@ -80,9 +84,6 @@ def table(
         select_rows,
     )
 
-    if name == "resources":
-        _print(cost.table(), format)
-        return
     spec = select_rows(select_benchmarks(load_table(name), benchmark), only)
     overrides = backbone_settings(backbone, weights) | overrides
     numbers = list(PAPER_SEEDS) if seeds is None else _parse_seeds(seeds)

@@ -16,6 +16,9 @@ def tune(
     benchmark: str | None = typer.Argument(
         None, help="A benchmark; without one, every benchmark of the protocol."
     ),
+    benchmarks: list[str] = typer.Option(
+        [], "--benchmark", help="The same; may be given several times."
+    ),
     method: list[str] = typer.Option(
         [], help="Only this row of the protocol, such as slca; may be given several times."
     ),
@@ -71,7 +74,8 @@ def tune(
     rows = [grid.row(name) for name in method] or list(grid.to_choose)
     if only is not None and not 1 <= only <= max(len(row.tries) for row in rows):
         raise ConfigError(f"--only {only}: tries are counted from 1 to {len(rows[0].tries)}")
-    names = [benchmark] if benchmark else list(grid.benchmarks)
+    asked = [benchmark, *benchmarks] if benchmark else benchmarks
+    names = list(dict.fromkeys(asked)) or list(grid.benchmarks)
     roots = data_roots(names, data)
     for name in names:
         given = ({"data.root": roots[name]} if name in roots else {}) | overrides

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -19,6 +19,10 @@ from cprompt.settings import keywords, suggest
 
 if TYPE_CHECKING:
     from cprompt.data.image_set import Dataset
+
+
+SORTED_LABELS = "-sorted-labels"
+"""Ends the name of a dataset whose labels number the sorted class names, not the official way."""
 
 
 class Counts(NamedTuple):
@@ -38,6 +42,8 @@ class DatasetInfo:
     folder must hold, `options` what each keyword means. `expected` is what a complete copy has; it
     applies to a loaded dataset that is called `name`, so variants whose results cannot be compared
     are called something else. `needs_root` is false for a dataset that reads nothing from disk.
+    `sorted_labels` says whether the official labels number the sorted class names, if that is
+    known.
 
     >>> DatasetInfo("pets", "our_package.pets:load", "cats and dogs", "CLASS/*.jpg", {}).needs_root
     True
@@ -50,6 +56,7 @@ class DatasetInfo:
     options: Mapping[str, str]
     expected: Counts | None = None
     needs_root: bool = True
+    sorted_labels: bool | None = None
 
     def loader(self) -> Callable[..., Dataset]:
         """The function that loads the dataset, imported if need be."""
@@ -140,6 +147,7 @@ _BUILT_IN = (
             **_MISSING,
         },
         Counts(8_144, 8_041, 196),
+        sorted_labels=False,
     ),
     DatasetInfo(
         "domainnet",
@@ -236,6 +244,23 @@ def register_dataset(info: DatasetInfo) -> DatasetInfo:
     """
     DATASETS.add(info)
     return info
+
+
+def numbered_officially(dataset: str, classes: Sequence[str]) -> bool | None:
+    """Whether a loaded dataset of that name has the official labels; None if nobody can tell.
+
+    Class orders are drawn over labels, so others make another stream of the same seed. `classes`
+    are the names by label.
+
+    >>> numbered_officially("stanford_cars", ["Audi A5", "Acura RL", "BMW M3"])
+    True
+    >>> numbered_officially("stanford_cars", ["Acura RL", "Audi A5", "BMW M3"])
+    False
+    """
+    if dataset.endswith(SORTED_LABELS):
+        return False
+    sorted_labels = DATASETS.info(dataset).sorted_labels if dataset in DATASETS else None
+    return None if sorted_labels is None else sorted_labels == (list(classes) == sorted(classes))
 
 
 def load_dataset(name: str, root: Path | str | None = None, **options: Any) -> Dataset:

@@ -158,13 +158,18 @@ class Method(nn.Module):
 
     # --- learning -------------------------------------------------------------------------------
 
-    def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
-        """Make room for `n_classes` new classes; initial values are drawn from `rng` (CPU)."""
-        if self.single_task and self.n_tasks:
+    @classmethod
+    def check_tasks(cls, n_tasks: int) -> None:
+        """Raise a ConfigError if the method cannot learn so many tasks; call it before a run."""
+        if cls.single_task and n_tasks > 1:
             raise ConfigError(
-                f"{self.name} sees all classes in one task",
+                f"{cls.name} sees all classes in one task",
                 hint="set --stream.tasks 1, or use --method finetune for a stream of tasks",
             )
+
+    def begin_task(self, n_classes: int, rng: torch.Generator) -> None:
+        """Make room for `n_classes` new classes; initial values are drawn from `rng` (CPU)."""
+        self.check_tasks(self.n_tasks + 1)
         self.task_sizes.append(n_classes)
 
     def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:

@@ -14,6 +14,7 @@ from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.device import pick_device
 from cprompt.errors import CheckpointError, ConfigError, DataError
 from cprompt.methods.base import Method, create_method
+from cprompt.methods.registry import method_class
 from cprompt.ranks import choose_gpu, join
 from cprompt.research import metrics
 from cprompt.research.beside import DecodedBeside
@@ -88,6 +89,7 @@ class Experiment:
         self.observer = observer
         self.stream = config.stream.build(len(dataset.classes), config.seeds.order)
         self.n_tasks = config.stream.first_tasks or self.stream.n_tasks
+        method_class(config.method).check_tasks(self.n_tasks)
         _check_every_task_has_images(dataset, self.stream, self.n_tasks)
         self.device = device = pick_device(config.execution.device)
         self.ranks = join(device)

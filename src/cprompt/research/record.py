@@ -19,6 +19,7 @@ from cprompt.files import read_json, write_json
 from cprompt.processor import processor
 from cprompt.research import metrics
 from cprompt.research.evaluation import TaskCounts, matrix_of, selection_accuracy
+from cprompt.research.record_fields import check_fields
 from cprompt.research.stream import TaskStream
 from cprompt.research.training_health import training_warnings
 from cprompt.training.movement import Movement
@@ -210,10 +211,11 @@ def load_record(path: Path) -> Record:
             file=path,
         )
     try:
+        check_fields(values)
         record = Record.from_dict(values)
-        record.summary()  # raises if counts are inconsistent
-    except (LookupError, TypeError, ValueError, CPromptError) as error:
-        raise CheckpointError(f"is a damaged record: {error!r}", file=path) from error
+        record.summary()  # raises if a task has no test image
+    except CPromptError as error:
+        raise CheckpointError(f"is a damaged record: {error.message}", file=path) from error
     return record
 
 

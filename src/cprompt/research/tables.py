@@ -6,11 +6,13 @@ flavour and settings. Runs are found by their settings, so tables share runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cprompt.data.registry import numbered_officially
 from cprompt.errors import ConfigError
 from cprompt.methods.registry import method_class
 from cprompt.research.config import RunConfig, deciding_settings, flatten, merge, nest, resolve
@@ -221,7 +223,7 @@ def fill(
     wanted = finished = 0
     backbones: set[str] = set()
     flavours: set[str] = set()
-    numberings: dict[str, dict[tuple[str, ...], list[str]]] = {b: {} for b in spec.benchmarks}
+    labelled: dict[str, list[tuple[str, Record]]] = {b: [] for b in spec.benchmarks}
     for row in spec.rows:
         cells = []
         for benchmark in spec.benchmarks:
@@ -233,9 +235,11 @@ def fill(
             records = [record for record in found if record is not None and record.finished]
             wanted += len(seeds)
             finished += len(records)
-            backbones |= {f"{r.backbone['name']} ({r.backbone['weights']})" for r in records}
-            for record in records:
-                numberings[benchmark].setdefault(tuple(record.classes), []).append(row.label)
+            backbones |= {
+                f"{r.backbone.get('name', 'unknown')} ({r.backbone.get('weights', 'unknown')})"
+                for r in records
+            }
+            labelled[benchmark] += [(row.label, record) for record in records]
             summaries = [record.summary() for record in records]
             paper = row.paper.get(benchmark, [None] * len(spec.columns))
             for metric, printed in zip(spec.columns, paper, strict=True):
@@ -255,7 +259,12 @@ def fill(
             "augreg_in21k_ft_in1k)."
         )
     notes += [*spec.notes, *(spec.notes_on[b] for b in spec.benchmarks if b in spec.notes_on)]
-    notes += [_numbered_otherwise(b, found) for b, found in numberings.items() if len(found) > 1]
+    for benchmark, runs in labelled.items():
+        if odd := _numbered_otherwise(runs):
+            notes.append(
+                f"On {benchmark} these rows number the classes otherwise than the rest, so the "
+                f"same seed is another class order there: {'; '.join(odd)}."
+            )
     if changed := _deciding_overrides(overrides or {}):
         notes.insert(1, f"Ours with {changed} in place of the benchmark's own.")
     if finished < wanted:
@@ -269,17 +278,19 @@ def fill(
     return Table(title, columns, tuple(rows), tuple(notes))
 
 
-def _numbered_otherwise(benchmark: str, numberings: Mapping[Any, Sequence[str]]) -> str:
-    """A note on runs whose classes have other label ids than those of most runs.
+def _numbered_otherwise(runs: Sequence[tuple[str, Record]]) -> list[str]:
+    """The labels of rows with runs whose classes have other label ids than those of the others.
 
-    A class order is drawn over label ids, so the same seed is another order there.
+    Other than the official ones; where nobody can tell which these are, other than those of most
+    runs. A class order is drawn over label ids, so the same seed is another order there.
     """
-    _, *others = sorted(numberings.values(), key=len, reverse=True)
-    labels = dict.fromkeys(label for found in others for label in found)
-    return (
-        f"On {benchmark} these rows number the classes otherwise than the rest, so the same seed "
-        f"is another class order there: {'; '.join(labels)}."
-    )
+    numberings = Counter(tuple(record.classes) for _, record in runs)
+    if len(numberings) < 2:
+        return []
+    odd = {tuple(r.classes) for _, r in runs if numbered_officially(r.dataset, r.classes) is False}
+    if not odd or odd == set(numberings):
+        odd = set(numberings) - {numberings.most_common(1)[0][0]}
+    return list(dict.fromkeys(label for label, record in runs if tuple(record.classes) in odd))
 
 
 def _deciding_overrides(overrides: Mapping[str, Any]) -> str:

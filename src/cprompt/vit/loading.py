@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from cprompt.errors import BackboneError
 from cprompt.vit import embedded
 from cprompt.vit.backbone import Backbone
 from cprompt.vit.catalogue import PAPER_BACKBONE as PAPER_BACKBONE
-from cprompt.vit.catalogue import spelt_out
+from cprompt.vit.catalogue import SHORT_NAMES, spelt_out
 from cprompt.vit.download import (
     check_reachable,
     fetch,
@@ -24,7 +25,13 @@ from cprompt.vit.download import (
 from cprompt.vit.frozen_model import FrozenModel
 from cprompt.vit.light_timm import VisionTransformer, timm
 from cprompt.vit.promptable import FrozenViT, is_promptable
-from cprompt.vit.weight_files import WithoutRandomValues, first_line, load_into, read_weights
+from cprompt.vit.weight_files import (
+    WithoutRandomValues,
+    check_there,
+    first_line,
+    load_into,
+    read_weights,
+)
 
 
 def load_backbone(
@@ -43,17 +50,22 @@ def load_backbone(
     >>> vit.dim, vit.depth, vit.image_size
     (64, 6, (48, 48))
     """
+    if weights is not None and not str(weights).startswith("random:"):
+        check_there(Path(weights))
     if name == "auto":
         name = _automatic_name(weights)
     name, image_size = spelt_out(name, image_size)
-    if name in embedded.EMBEDDED and weights is None:
+    if name in embedded.EMBEDDED:
+        if weights is not None:
+            raise BackboneError(
+                f"{name} is embedded with its weights and takes no others, such as {weights}",
+                hint="name the timm model that they are for with --backbone, or leave --weights "
+                "out",
+            )
         return _embedded(name, image_size)
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
-        raise BackboneError(
-            f"timm has no model {architecture!r}",
-            hint="`cprompt backbones` shows names that work",
-        )
+        raise _no_model(architecture)
     if weights is None:
         tagged = with_tag(architecture, tag)
         check_reachable(tagged)
@@ -89,6 +101,18 @@ def model_named_by(weights: str | Path) -> str | None:
     """
     name = Path(weights).stem
     return name if timm.is_model(name.partition(".")[0]) else None
+
+
+def _no_model(architecture: str) -> BackboneError:
+    """The error for an unknown name, with the most similar one."""
+    names = {name.partition(".")[0]: name for name in embedded.EMBEDDED}
+    names |= {name: name for name in (*SHORT_NAMES, *timm.list_models())}
+    near = [names[like] for like in difflib.get_close_matches(architecture, names, n=1)]
+    return BackboneError(
+        f"timm has no model {architecture!r}",
+        hint=(f"did you mean {near[0]!r}? " if near else "")
+        + "`cprompt backbones` shows names that work",
+    )
 
 
 def _automatic_name(weights: str | Path | None) -> str:

@@ -20,10 +20,15 @@ State = dict[str, Tensor]
 _CHECK_NAME = "check that --backbone names the architecture these weights were trained with"
 
 
-def read_weights(path: Path) -> State:
-    """A state dict from .safetensors, or from .pth/.pt/.bin with tensors only."""
+def check_there(path: Path) -> None:
+    """Raise a BackboneError if there is no such file."""
     if not path.is_file():
         raise BackboneError("does not exist; expected a file of weights", file=path)
+
+
+def read_weights(path: Path) -> State:
+    """A state dict from .safetensors, or from .pth/.pt/.bin with tensors only."""
+    check_there(path)
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))

@@ -10,6 +10,7 @@ from cprompt.data import splits
 from cprompt.data.datasets import folder
 from cprompt.data.image_files import require_folder
 from cprompt.data.image_set import Dataset
+from cprompt.data.registry import SORTED_LABELS
 from cprompt.errors import DataError, some
 
 _NAME = "stanford_cars"
@@ -118,7 +119,7 @@ def _class_folders(parts: tuple[Path, Path], class_list: Path | str | None) -> D
         if from_archive and len(set(stems)) == len(stems):
             names = sorted(numbers, key=lambda c: min(numbers[c]))
         else:
-            names, name = sorted(train), f"{_NAME}-sorted-labels"
+            names, name = sorted(train), f"{_NAME}{SORTED_LABELS}"
     return splits.dataset(name, names, splits.listed(names, train), splits.listed(names, test))
 
 
