@@ -17,6 +17,24 @@ def some(values: Sequence[object], show: int = 5) -> str:
     return shown if len(values) <= show else f"{shown} and {len(values) - show} more"
 
 
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """The word for so many: `one` of 1, otherwise `many`, or `one` with the usual ending.
+
+    >>> [f"{n} {plural(n, 'photo')} of {n} {plural(n, 'class')}" for n in (1, 2)]
+    ['1 photo of 1 class', '2 photos of 2 classes']
+    """
+    return one if number == 1 else many or one + ("es" if one.endswith("s") else "s")
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """So many of something, or so many of something that does something.
+
+    >>> counted(1, "class"), counted(1234, "photo"), counted(2, "label is", "labels are")
+    ('1 class', '1,234 photos', '2 labels are')
+    """
+    return f"{number:,} {plural(number, one, many)}"
+
+
 class CPromptError(Exception):
     """Base of every error that cprompt raises on purpose.
 

@@ -154,7 +154,7 @@ def test_a_class_gets_another_name(tmp_path: Path) -> None:
     assert classifier.classes_ == ["red", "lime", "blue", "grey"]
     assert np.array_equal(classifier.predict_proba(ASKED), p)
     assert classifier.history_[1].returning == ["lime"]
-    for bad, error in (("red", ModelError), ("Red", DataError), ("unknown", DataError)):
+    for bad, error in (("red", ModelError), ("Red", ModelError), ("unknown", DataError)):
         with pytest.raises(error):
             classifier.rename("lime", bad)
     classifier.rename("lime", "Lime")  # only the spelling
@@ -174,20 +174,33 @@ def test_two_sites_make_one_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "part"),
-    [({"weights": "random:1"}, "backbone"), ({"settings": {"views": 2}}, "method")],
+    ("other", "said"),
+    [
+        ({"weights": "random:1"}, r"backbone: test_vit \(random:0\) and test_vit \(random:1\);"),
+        ({"backbone": "test_vit2"}, r"backbone: test_vit and test_vit2;"),
+        ({"settings": {"views": 2}}, "method: views 3 and 2;"),
+        ({"method": "nearest_mean"}, "method: strata and nearest_mean;"),
+        ({"training": {"epochs": 2}}, "training: epochs 1 and 2, batch_size 8 and None;"),
+        ({"seed": 3}, "seed: 0 and 3;"),
+    ],
 )
-def test_different_models_are_not_merged(other: dict[str, object], part: str) -> None:
+def test_different_models_are_not_merged(other: dict[str, object], said: str) -> None:
     classifier, foreign = learnt(A), learnt(B, **other)
     before = classifier.model_id
-    with pytest.raises(ModelError, match=f"differ in their {part}"):
+    with pytest.raises(ModelError, match=f"differ in their {said}") as caught:
         classifier.merge(foreign)
+    assert len(str(caught.value)) < 200
     assert classifier.model_id == before
+
+
+def test_what_strata_does_not_use_does_not_prevent_merging() -> None:
+    merged = learnt(A, hold_out=0.3).merge(learnt(B, keep_held_out=5))
+    assert merged.classes_ == ["red", "green", "blue", "grey"]
 
 
 def test_a_trained_method_says_that_it_cannot() -> None:
     classifier = learnt(A, method="cprompt", settings={"length": 2})
-    with pytest.raises(ModelError, match="cprompt cannot forget a class"):
+    with pytest.raises(ModelError, match="the method cprompt cannot forget a class"):
         classifier.forget("red")
-    with pytest.raises(ModelError, match="models of cprompt cannot be merged"):
+    with pytest.raises(ModelError, match="models of the method cprompt cannot be merged"):
         classifier.merge(learnt({"blue": 4}, method="cprompt", settings={"length": 2}))

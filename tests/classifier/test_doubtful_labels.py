@@ -57,4 +57,4 @@ def test_learning_tells_of_a_photo_in_the_wrong_class(wrong: bool) -> None:
     told = [message for message in notes.messages if "wrong class" in message]
     assert len(told) == (1 if wrong else 0)
     if wrong:
-        assert told[0].startswith("1 photos may be in the wrong class: 'item 36 looks like green'")
+        assert told[0].startswith("1 photo may be in the wrong class: 'item 36 looks like green'")

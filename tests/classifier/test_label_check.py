@@ -38,7 +38,9 @@ def test_a_photo_that_was_learnt_is_judged_as_if_it_were_not() -> None:
     images.append(photos("green", 1, seed=5)[0])
     labels.append("red")
     classifier = tiny().learn(images, labels)
-    judged = probabilities_without_themselves(classifier, images, labels, Observer())[-1]
+    whole = probabilities_without_themselves(classifier, images, labels, Observer())
+    assert whole is not None
+    judged = whole[-1]
     plain = classifier.predict_proba(images[-1])[0]
     without = tiny().learn(images[:-1], labels[:-1]).predict_proba(images[-1])[0]
     own = [np.log(p[classifier.classes_.index("red")]) for p in (judged, plain, without)]
@@ -65,6 +67,17 @@ def test_a_method_that_cannot_judge_answers_as_always() -> None:
     images, labels = batch(0, red=6, green=6)
     found = check_labels(classifier, images, labels)
     assert found.doubtful == doubtful(classifier.predict_proba(images), classifier.classes_, labels)
+    assert not found.without_themselves
+
+
+def test_a_model_that_keeps_no_features_says_that_it_cannot_tell() -> None:
+    images, labels = batch(0, red=12, green=12, blue=12)
+    images.append(photos("green", 1, seed=5)[0])
+    labels.append("red")
+    assert not check_labels(tiny(keep_held_out=0).learn(images, labels), images, labels).doubtful
+    for keep, can_tell in ((0, False), (50, True)):
+        classifier = tiny(keep_held_out=keep).learn(images, labels)
+        assert check_labels(classifier, images, labels).without_themselves == can_tell
 
 
 def test_without_photos_of_known_classes_nothing_is_judged() -> None:

@@ -214,3 +214,20 @@ def test_what_is_learnt_does_not_depend_on_who_decodes(
         model = tiny(**params).learn(files, names)
         found.append((model.threshold_, model.predict_proba(files).tolist()))
     assert found[0] == found[1]
+
+
+def test_photos_that_were_looked_at_are_reported_while_counting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Heard(cprompt.Observer):
+        def counted(self, done: int, total: int) -> None:
+            heard.append((done, total))
+
+    heard: list[tuple[int, int]] = []
+    monkeypatch.setattr(learning, "COUNTED_AT_ONCE", 12)  # of three views: four images
+    monkeypatch.setattr(learning, "DECODED_AT_ONCE", 6)
+    tiny().learn(*batch(0, red=5, green=5), observer=Heard())
+    done = [each for each, _ in heard]
+    assert done == sorted(done)
+    assert len(done) > 2
+    assert heard[-1] == (10, 10)

@@ -22,6 +22,7 @@ from cprompt.classifier import model_folder
 from cprompt.classifier.model_folder import (
     FILE,
     LOCK,
+    check_new,
     check_readable,
     exists,
     read,
@@ -235,6 +236,33 @@ def test_undo_is_a_way_out_of_a_damaged_last_version(folder: Path, content: byte
     assert version(folder) == 1
 
 
+def test_a_model_without_its_description_is_not_overwritten(folder: Path) -> None:
+    (folder / FILE).unlink()
+    before = files(folder)
+    for attempt in (lambda: put(folder, 9), lambda: read(folder), lambda: check_new(folder)):
+        with pytest.raises(ModelError, match=r"model.json: is missing; .*`cprompt undo`"):
+            attempt()
+        assert files(folder) == before
+    undo(folder)
+    assert version(folder) == 1
+    (folder / FILE).unlink()
+    with pytest.raises(ModelError, match=r"model\.json: is missing; restore") as caught:
+        put(folder, 9)
+    assert "undo" not in str(caught.value)  # there is nothing to go back to
+    assert files(folder) == {"learnt-000001.safetensors"}
+
+
+def test_undo_is_a_hint_only_where_it_helps(folder: Path) -> None:
+    (folder / "learnt-000001.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"learnt-000001\.safetensors: is missing") as caught:
+        undo(folder)
+    assert "cprompt undo" not in str(caught.value)
+    (folder / "learnt-000002.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match="restore the folder") as caught:
+        read(folder)
+    assert "cprompt undo" not in str(caught.value)
+
+
 def resealed(folder: Path, **changes: Any) -> None:
     """The description with other values and a hash that fits, as only a forger would write it."""
     about = read_about(folder)
@@ -427,6 +455,30 @@ def test_a_first_write_that_is_killed_leaves_nothing_or_the_model(
     assert seen == {0, 1}
 
 
+def test_what_a_first_write_leaves_that_is_killed_without_warning_is_no_model(
+    tmp_path: Path,
+) -> None:
+    class StopError(Exception):
+        pass
+
+    folder, replaced = tmp_path / "new", Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if target.name == FILE:
+            raise StopError
+        return replaced(path, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        patch.setattr(model_folder, "_sweep", lambda folder: None)  # as a kill would have it
+        with pytest.raises(StopError):
+            put(folder, 1)
+    assert files(folder) == {"learnt-000001.safetensors", f"{FILE}.part"}
+    assert put(folder, 1) == 1
+    assert version(folder) == 1
+    assert files(folder) == {"learnt-000001.safetensors", FILE}
+
+
 def test_a_full_disk_loses_nothing_and_leaves_nothing_half_written(
     monkeypatch: pytest.MonkeyPatch, copies: Callable[[], Path]
 ) -> None:
@@ -513,7 +565,7 @@ def test_two_writers_get_a_clear_error_and_a_killed_one_frees_the_model(folder: 
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         for change in (lambda: put(folder, 3), lambda: undo(folder)):
-            with pytest.raises(ModelError, match="another process is changing"):
+            with pytest.raises(ModelError, match="is being changed by another process"):
                 change()
         assert version(folder) == 2
     finally:
@@ -538,7 +590,7 @@ def test_another_thread_is_another_writer_but_the_same_one_may_write_inside(fold
         thread.start()
         thread.join()
     assert len(answers) == 1
-    assert "another process is changing" in answers[0]
+    assert "is being changed by another process" in answers[0]
     assert version(folder) == 3
 
 

@@ -105,6 +105,9 @@ def test_without_labels_all_photos_are_found(make: Callable[[str], str], root: s
 
 
 def test_one_photo_is_a_place_without_labels(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist; check the path"):
+        photos_at(tmp_path / "a.png", labelled=False)
+    (tmp_path / "a.png").touch()
     assert photos_at(tmp_path / "a.png", labelled=False) == ([tmp_path / "a.png"], [None])
 
 

@@ -14,7 +14,12 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from cprompt.classifier.photo_sources import LabelledPhotos, class_name, labelled
+from cprompt.classifier.photo_sources import (
+    LabelledPhotos,
+    class_name,
+    labelled,
+    photos_of_class,
+)
 from cprompt.classifier.photos import load_photo
 from cprompt.errors import DataError
 from tests.classifier.common import gradient, saved
@@ -164,7 +169,7 @@ def test_a_torch_dataset_gives_photos_and_names() -> None:
 @pytest.mark.parametrize(
     ("source", "labels", "message"),
     [
-        ([gradient()], ["a", "b"], "1 photos but 2 labels"),
+        ([gradient()], ["a", "b"], "1 photo but 2 labels"),
         ([gradient()], None, r"item 0: is not a \(photo, label\) pair but ndarray"),
         (["a.png", "b.png"], None, "item 0: is not a .* pair but 'a.png'"),
         (7, None, "photos cannot be learnt from a int"),
@@ -185,3 +190,19 @@ def test_a_frame_may_hold_images() -> None:
     table = {"image": [gradient()], "label": ["x"]}
     frame = type("Frame", (), {"columns": ["image", "label"], "__getitem__": lambda s, k: table[k]})
     np.testing.assert_array_equal(arrays(labelled(frame()))[0], gradient())
+
+
+def test_photos_of_a_class_come_from_its_folder_or_a_list(tmp_path: Path) -> None:
+    here = saved(tmp_path / "batch" / "caf\u00e9" / "1.png")
+    deep = saved(tmp_path / "batch" / "caf\u00e9" / "more" / "2.png")
+    other = saved(tmp_path / "batch" / "dog" / "3.png")
+    lines = [f"{file}\t{file.parent.name}" for file in (here, other)]
+    (tmp_path / "list.txt").write_text("\n".join(lines), "utf-8")
+    own = tmp_path / "batch" / "caf\u00e9"
+    for place in (tmp_path / "batch", str(own), [own], [here, deep]):
+        assert list(photos_of_class(place, "caf\u00e9")) == [here, deep]
+    (found,) = photos_of_class(tmp_path / "list.txt", "dog")
+    assert Path(str(found)) == other
+    for place in (tmp_path / "batch", tmp_path / "list.txt"):
+        with pytest.raises(DataError, match="'cat'"):
+            photos_of_class(place, "cat")

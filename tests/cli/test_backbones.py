@@ -20,6 +20,13 @@ def test_every_backbone_has_its_size_input_licence_and_weights() -> None:
     assert "images/s" not in printed
 
 
+def test_names_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = ok("backbones").splitlines()
+    for choice in catalogue.choices():
+        assert any(line.startswith(f"{choice.name} ") for line in lines), choice.name
+
+
 def test_speed_is_measured_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Choice("tiny", "test_vit", 1_230_000, 32, "mit", False, False)
     monkeypatch.setattr(catalogue, "choices", lambda: iter([one]))

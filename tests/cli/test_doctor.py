@@ -62,7 +62,7 @@ def test_doctor_names_a_broken_image_and_ends_with_1(folder: Path, main: Main) -
     (folder / "[red]" / "3.png").write_bytes(b"")
     code, out, err = main("doctor", "folder", folder)
     assert (code, err) == (1, "")
-    assert "error: 1 images cannot be read\n" in out
+    assert "error: 1 image cannot be read\n" in out
     assert f"    {folder / '[red]' / '3.png'}: is empty (0 bytes)\n" in out
     assert "  remedy: re-copy or delete" in out
     assert "nothing wrong" not in out
@@ -117,7 +117,7 @@ def test_doctor_lists_photos_that_the_model_would_put_elsewhere(
     assert shown.by_tag["h2"][0] == f"{len(check.doubtful)} labels in doubt"
     (copy / names[0]).rename(copy / "never learnt")
     printed = ok("doctor", copy, "--model", model, "--weights", "random:0")
-    assert "1 classes are not in the model" in printed
+    assert "1 class is not in the model, so its photos were not judged" in printed
     assert "'never learnt'" in printed
 
 

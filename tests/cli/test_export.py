@@ -43,6 +43,7 @@ def test_the_model_the_file_and_the_photos_are_passed_on(
 
     monkeypatch.setattr(onnx_export, "export_onnx", export_onnx)
     out = tmp_path / "it.onnx"
+    (tmp_path / "a.jpg").touch()
     told = ok(
         *("export", model, "--onnx", out, "--weights", "random:0"),
         *("--check", photos / "test", "--check", tmp_path / "a.jpg"),

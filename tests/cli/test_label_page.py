@@ -24,7 +24,7 @@ def test_lines_name_the_photo_its_label_and_what_it_looks_like() -> None:
         "2 of 3 labels are in doubt",
         "    photos/cat/2.png: cat 0.0 %, dog 93 %",
         "    and 1 more; --all names them",
-        "1 classes are not in the model, so their photos were not judged: 'owl'",
+        "1 class is not in the model, so its photos were not judged: 'owl'",
     ]
     assert "    photos/cat/0.png: cat 0.2 %, fox 50 %" in label_page.lines(CHECK, FILES, None)
 
@@ -36,7 +36,7 @@ def test_the_page_shows_doubtful_photos_and_groups_that_look_the_same(tmp_path: 
         Image.new("RGB", (30, 20)).save(file)
     page = label_page.page(CHECK, files, [f"{files[0]} = {files[1]}"], tmp_path / "photos")
     read = Reader(page)
-    assert read.by_tag["h2"] == ["2 labels in doubt", "1 groups look the same"]
+    assert read.by_tag["h2"] == ["2 labels in doubt", "1 group looks the same"]
     shown = [attributes["alt"] for tag, attributes in read.elements if tag == "img"]
     assert shown == [
         "✗ cat, 0.0 %; dog, 93 %?; cat/2.png",

@@ -80,6 +80,65 @@ def test_a_first_batch_that_fails_leaves_no_folder(main: Main, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
+def test_a_model_whose_description_is_gone_is_refused_before_learning(
+    model: Path, photos: Path, main: Main, tmp_path: Path
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(model, folder)
+    (folder / "model.json").unlink()
+    before = {path.name for path in folder.iterdir()}
+    for asked in (("learn", folder, photos / "january", *QUICK), ("info", folder)):
+        assert "model.json: is missing; " in main.error(*asked)
+        assert {path.name for path in folder.iterdir()} - {".lock"} == before - {".lock"}
+    ok("undo", folder)
+    assert json.loads(ok("info", folder, "--json"))["generation"] == 1
+
+
+def test_why_no_photo_is_called_unknown(photos: Path, tmp_path: Path) -> None:
+    assert "too few" not in ok("learn", "a", photos / "january", *QUICK)
+    told = ok("learn", "b", photos / "january", *QUICK, "--method.keep", "0")
+    assert "no photo is called unknown, because no features are kept to tell by" in told
+    told = ok("doctor", photos / "january", "--model", "b", "--weights", "random:0")
+    assert "warning: this model cannot tell which photos it has learnt" in told
+    told = ok("doctor", photos / "january", "--model", "a", "--weights", "random:0")
+    assert "cannot tell" not in told
+
+
+def test_with_few_classes_unknown_photos_are_hardly_recognised(
+    photos: Path, tmp_path: Path
+) -> None:
+    told = ok("learn", "three", photos / "january", *QUICK)
+    assert "hardly" not in told
+    told = ok("learn", "two", photos / "february", *QUICK)
+    assert "with 2 classes photos of anything else are hardly recognised as unknown" in told
+
+
+def test_a_folder_of_batches_and_loose_photos_are_told(photos: Path, tmp_path: Path) -> None:
+    plain = ok("learn", "a", photos / "january", *QUICK)
+    assert "warning" not in plain
+    shutil.copytree(photos, tmp_path / "photos")
+    first, second = sorted((tmp_path / "photos").rglob("*.png"))[:2]
+    for file, name in ((first, "x.png"), (second, "y.png")):
+        shutil.copy(file, tmp_path / "photos" / name)
+    shutil.rmtree(tmp_path / "photos" / "test")
+    for told in (
+        ok("learn", "m", tmp_path / "photos", *QUICK),
+        ok("doctor", tmp_path / "photos"),
+    ):
+        assert "warning: 2 images lie beside the class folders and are left out" in told
+        assert "x.png" in told
+        assert "2 classes have no image but in several folders below" in told
+        assert str(tmp_path / "photos" / "january") in told
+
+
+def test_a_batch_that_is_learnt_again_is_told(photos: Path, tmp_path: Path) -> None:
+    ok("learn", "model", photos / "january", *QUICK)
+    told = ok("learn", "model", photos / "february", "--weights", "random:0")
+    assert "warning" not in told
+    told = ok("learn", "model", photos / "january", "--weights", "random:0")
+    assert "warning: at least 18 photos were learnt in an earlier batch, so they count" in told
+
+
 # --- past one process ---------------------------------------------------------------------------
 
 

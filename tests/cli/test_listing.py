@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import timm
 import torch
 
@@ -32,6 +33,11 @@ def test_list_names_everything_there_is() -> None:
         *EMBEDDED,
     }
     assert not {*SUGGESTED} & {*EMBEDDED}  # the suggested ones are timm's
+
+
+def test_names_are_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert first_words(ok("list", "backbones")) >= {*SUGGESTED, *FOR_STRATA}
 
 
 def test_list_says_which_backbones_can_be_prompted() -> None:

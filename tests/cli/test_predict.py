@@ -14,7 +14,7 @@ import pytest
 
 from cprompt.cli.predict import photo_files
 from cprompt.errors import ConfigError, DataError
-from tests.cli.common import Main, ok
+from tests.cli.common import QUICK, Main, ok
 
 
 def test_predictions_as_a_table_as_json_and_as_csv(model: Path, photos: Path) -> None:
@@ -40,6 +40,31 @@ def test_predictions_as_a_table_as_json_and_as_csv(model: Path, photos: Path) ->
         assert f"{100 * row['probability']:.0f}" in line.split()
 
 
+def test_nothing_is_cut_in_a_narrow_terminal(
+    model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    files = sorted((photos / "test").rglob("*.png"))[:3]
+    asked = ("predict", model, *files, "--weights", "random:0", "--top", "3")
+    rows = json.loads(ok(*asked, "--json"))
+    for shown in (ok(*asked), ok(*asked, "--explain")):
+        for row in rows:
+            assert any(line.startswith(row["image"]) for line in shown.splitlines())
+            for name, p in row["ranking"][1:]:
+                assert f"{name} {100 * p:.0f} %" in shown
+        assert "prompt of batch" not in shown  # strata chooses none
+        assert "nearest keys" not in shown
+    assert "cprompt[parquet]" in " ".join(ok("predict", "--help").replace("│", " ").split())
+
+
+def test_methods_with_prompts_and_keys_show_them(photos: Path, tmp_path: Path) -> None:
+    ok("learn", "m", photos / "january", *QUICK, "--method", "cprompt", "--method.length", "2")
+    file = next((photos / "test").rglob("*.png"))
+    shown = ok("predict", "m", file, "--weights", "random:0", "--explain")
+    assert "prompt of batch" in shown
+    assert "nearest keys" in shown
+
+
 def test_options_that_exclude_each_other_are_refused(model: Path, photos: Path) -> None:
     with pytest.raises(ConfigError, match="--json and --csv cannot both"):
         ok("predict", model, photos, "--json", "--csv")
@@ -51,10 +76,13 @@ def test_options_that_exclude_each_other_are_refused(model: Path, photos: Path) 
 
 def test_a_folder_stands_for_its_photos(photos: Path, tmp_path: Path) -> None:
     assert len(photo_files(photos / "test")) == 10
-    assert photo_files(tmp_path / "a.jpg") == [tmp_path / "a.jpg"]
     with pytest.raises(DataError) as error:
         photo_files(tmp_path)
     assert error.value.file == str(tmp_path)
+    with pytest.raises(DataError, match=r"a\.jpg: does not exist; check the path$"):
+        photo_files(tmp_path / "a.jpg")
+    (tmp_path / "a.jpg").touch()
+    assert photo_files(tmp_path / "a.jpg") == [tmp_path / "a.jpg"]
 
 
 @pytest.fixture

@@ -41,6 +41,24 @@ def test_bars_name_the_task_and_the_losses_and_a_line_stays() -> None:
     assert "90 %" in line
 
 
+def test_counting_shows_how_many_images_were_looked_at() -> None:
+    bars, file = shown()
+    with bars:
+        bars.stream_begins(1)
+        bars.task_begins(0, n_classes=3, steps=0, done=0)
+        bars._progress.refresh()
+        assert "0/0" not in file.getvalue()
+        for done in (1, 2):
+            bars.decoded(done, 4)
+        bars.counted(2, 4)
+        for done in (3, 4):
+            bars.decoded(done, 4)  # of the next part: the bar of counting stays
+        bars._progress.refresh()
+        assert "mine looking at images" in file.getvalue()
+        assert "2/4" in file.getvalue().rpartition("looking at images")[2]
+        bars.counted(4, 4)
+
+
 def test_without_lines_nothing_stays() -> None:
     bars, file = shown(lines=False)
     with bars:

@@ -6,6 +6,8 @@ import csv
 import io
 from pathlib import Path
 
+import pytest
+
 from tests.cli.common import Main, ok
 from tests.report.reader import Reader
 
@@ -45,3 +47,12 @@ def test_a_photo_that_cannot_be_read_is_named(
     assert "1 of 11 photos cannot be read" in err
     assert str(bad) in err
     assert str(photos / "test") in out
+
+
+def test_names_of_photos_are_whole_in_a_narrow_terminal(
+    model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    shown = ok("suggest", model, photos / "test", "--weights", "random:0")
+    files = [str(file) for file in (photos / "test").rglob("*.png")]
+    assert any(line.startswith(file) for line in shown.splitlines() for file in files)

@@ -27,15 +27,21 @@ def inbox(photos: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_once_sorts_what_is_there_and_ends(model: Path, inbox: Path, tmp_path: Path) -> None:
+def test_once_sorts_what_is_there_and_ends(
+    main: Main, model: Path, inbox: Path, tmp_path: Path
+) -> None:
     files = sorted(inbox.glob("*.png"))
     rows = json.loads(ok("predict", model, *files, "--json", "--weights", "random:0"))
-    told = ok("watch", model, inbox, "--sort", tmp_path / "out", "--once", *FAST)
+    asked = ("watch", model, inbox, "--sort", tmp_path / "out", "--once", *FAST)
+    code, told, _ = main(*asked)
+    assert code == 3  # one cannot be read
     for file, row in zip(files, rows, strict=True):
         assert (tmp_path / "out" / row["label"] / file.name).is_file()
         assert f"{file.name} → {row['label']}/{file.name}, " in told
     assert "bad.jpg stays in the inbox: is empty" in told
     assert [path.name for path in inbox.iterdir()] == ["bad.jpg"]
+    (inbox / "bad.jpg").unlink()
+    assert ok(*asked) == ""
 
 
 def test_a_photo_that_cannot_be_moved_is_named_and_the_others_are_sorted(

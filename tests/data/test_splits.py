@@ -80,7 +80,7 @@ def test_classes_are_named_by_label_and_rows_keep_their_order(
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [
-        ("a/1.jpg 0\n", "a/1.jpg 0\n", r"1 images are in both .*1\.txt and .*such as a/1\.jpg"),
+        ("a/1.jpg 0\n", "a/1.jpg 0\n", r"1 image is in both .*1\.txt and .*such as a/1\.jpg"),
         ("a/1.jpg 0\nb/1.jpg 0\n", "a/2.jpg 0\n", r"1\.txt: b/1\.jpg has label 0, .* for 'a'"),
         ("a/1.jpg 0\n", "a/2.jpg 1\n", r"2\.txt: a/2\.jpg has label 1, .*'a' has label 0"),
         ("a/1.jpg 0\nb/1.jpg 2\n", "a/2.jpg 0\n", r"no image with label 1 \(1 labels below 2"),

@@ -73,7 +73,7 @@ PLAIN = {"ls", "cp", "mv", "mkdir", "zip"}
 """Programs that are run as they are."""
 
 QUICK = {
-    "draw": "--classes 6 --photos 4 --test 2",
+    "draw": "--photos 4 --test 2",
     "run": "--backbone test_vit --weights random:0 --backbone.image_size 48 --training.epochs 1",
 }
 FEW_IMAGES = "--data.options.train_per_class 2 --data.options.test_per_class 1"

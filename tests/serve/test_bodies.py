@@ -83,6 +83,12 @@ def test_a_form_without_images_is_refused(hardy: TestClient) -> None:
     error(hardy.post("/v1/predict", data={"images": "text"}, files={"x": b"y"}), 422, "not_a_file")
 
 
+def test_a_label_for_a_zip_is_refused(hardy: TestClient) -> None:
+    files = {"archive": ("a.zip", zipped({"red/a.png": photo(RED)}))}
+    for path in ("/v1/learn", "/v1/evaluate"):
+        error(hardy.post(path, files=files, data={"label": "blue"}), 422, "ambiguous")
+
+
 def test_a_zip_and_images_in_one_form_are_refused(hardy: TestClient) -> None:
     files = [("archive", ("a.zip", zipped({}))), ("images", ("a.png", photo(RED)))]
     error(hardy.post("/v1/learn", files=files, data={"label": "red"}), 422, "ambiguous")

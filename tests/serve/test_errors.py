@@ -49,9 +49,20 @@ def test_other_uploaded_files_in_the_message_have_their_senders_names() -> None:
     assert told == ("cat/4.jpg: is the same photo as dog/5.jpg", "cat/4.jpg")
 
 
-def test_a_file_of_the_service_is_left_out() -> None:
-    error = ModelError("is being changed by another process", file="/models/m", hint="wait")
-    assert explain(error, private=["/models/m"]) == ("is being changed by another process", None)
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("/models/m", "the model is being changed"),
+        ("/models/m.v2", "the model is being changed"),
+        ("/models/m/model.json", "a file of the model is being changed"),
+    ],
+)
+def test_a_file_of_the_service_is_not_named_but_logged(
+    file: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = ModelError("is being changed", file=file, hint="wait")
+    assert explain(error, private=["/models/m"]) == (said, None)
+    assert f"{file}: is being changed; wait" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,12 @@ def test_a_learners_progress_is_shown_phase_by_phase() -> None:
     assert job.progress == Progress("finishing")
 
 
+def test_photos_that_are_counted_are_shown() -> None:
+    job = new_job()
+    JobObserver(job, "learning").counted(2, 3)
+    assert job.progress == Progress("learning", 2, 3)
+
+
 def test_what_a_learner_notices_is_kept_in_the_senders_words() -> None:
     photos = [UploadedPhoto(Path(f"/private/00000{i}"), "a", f"cat {i}.png") for i in range(2)]
     job = Job("learn", Upload(photos, []), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from cprompt.data.near_duplicates import MOST, Look, look_alikes
 from cprompt.data.pipeline.decoded import ImageArray
 from cprompt.data.pipeline.inspection import Inspection, Sameness, sameness
 from cprompt.data.tar_shards import TarImage
-from cprompt.errors import DataError, some
+from cprompt.errors import DataError, counted, plural, some
 from cprompt.training.observers import Observer
 
 
@@ -48,10 +48,12 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
 def check_unread(unread: Mapping[int, DataError], photos: int, strict: bool) -> None:
     """Raise a DataError if none of so many photos can be read or, if `strict`, not all of them."""
     if unread and len(unread) == photos:
-        raise DataError(f"none of {photos} photos can be read; the first: {unread[min(unread)]}")
+        raise DataError(
+            f"none of {counted(photos, 'photo')} can be read; the first: {unread[min(unread)]}"
+        )
     if strict and unread:
         raise DataError(
-            f"{len(unread)} of {photos} photos cannot be read: "
+            f"{len(unread)} of {counted(photos, 'photo')} cannot be read: "
             f"{some([str(error) for error in unread.values()])}",
             hint="repair them, or learn without --strict",
         )
@@ -92,8 +94,17 @@ class RepeatedPhotos:
         """The content keys of these photos, which were added."""
         return np.array([self._keys[number] for number in numbers], np.int64)
 
-    def check(self, photos: Sequence[PhotoLike], names: Sequence[str], observer: Observer) -> None:
-        """Raise a DataError for a photo in two classes; tell `observer` of those twice in one."""
+    def check(
+        self,
+        photos: Sequence[PhotoLike],
+        names: Sequence[str],
+        observer: Observer,
+        before: Collection[int] = (),
+    ) -> None:
+        """Raise a DataError for a photo in two classes; tell `observer` of those twice in one.
+
+        Also of those that were learnt before: `before` are the content keys of some that were.
+        """
         groups: defaultdict[int, list[int]] = defaultdict(list)
         for index in sorted(self._keys):
             groups[self._keys[index]].append(index)
@@ -109,9 +120,18 @@ class RepeatedPhotos:
                 )
         if repeated:
             pairs = [f"{photo_name(photos, g[0])} = {photo_name(photos, g[1])}" for g in repeated]
+            more = sum(len(g) - 1 for g in repeated)
             observer.noticed(
-                f"{sum(len(g) - 1 for g in repeated)} photos are there more than once within "
-                f"their class, so they count more than others: {some(pairs, 3)}"
+                f"{counted(more, 'photo is', 'photos are')} there more than once within "
+                f"{plural(more, 'its', 'their')} class, so "
+                f"{plural(more, 'it counts', 'they count')} more than others: {some(pairs, 3)}"
+            )
+        again = [photo_name(photos, i) for i, key in sorted(self._keys.items()) if key in before]
+        if again:
+            observer.noticed(
+                f"at least {counted(len(again), 'photo was', 'photos were')} learnt in an earlier "
+                f"batch, so {plural(len(again), 'it counts', 'they count')} twice: "
+                f"{some(again, 3)}; `cprompt undo` takes this batch back"
             )
         self._check_looks(photos, names, observer)
 
@@ -131,7 +151,8 @@ class RepeatedPhotos:
                 pairs.append(f"{photo_name(photos, first)} = {photo_name(photos, other)}")
         if pairs:
             observer.noticed(
-                f"{len(pairs)} photos look the same as one in another class: {some(pairs, 3)}"
+                f"{counted(len(pairs), 'photo looks', 'photos look')} the same as one in another "
+                f"class: {some(pairs, 3)}"
             )
 
 

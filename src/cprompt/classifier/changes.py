@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 from cprompt.classifier.learning import copy_of, counted_photos, with_threshold
 from cprompt.classifier.parameters import Parameters
@@ -95,6 +96,28 @@ def renamed(state: ModelState, name: str, new: str) -> ModelState:
         for batch in state.history
     ]
     return dataclasses.replace(state, names=tuple(changed(state.names)), history=tuple(history))
+
+
+def difference(part: str, mine: Any, theirs: Any) -> str:
+    """In what two models differ, as briefly as it can be said; `part` is of their descriptions.
+
+    >>> difference("training", {"epochs": 1, "lr": 0.1}, {"epochs": 2, "lr": 0.1})
+    'epochs 1 and 2'
+    """
+    if part == "backbone":
+        both = [
+            (each["name"], f"{each['name']} ({each['weights']})", each["fingerprint"][:12])
+            for each in (mine, theirs)
+        ]
+        return next((f"{a} and {b}" for a, b in zip(*both, strict=True) if a != b), "its file")
+    if part == "method" and mine["name"] == theirs["name"]:
+        return difference("settings", mine["settings"], theirs["settings"])
+    if part == "method":
+        return f"{mine['name']} and {theirs['name']}"
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+        names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+        return ", ".join(f"{name} {mine.get(name)} and {theirs.get(name)}" for name in names)
+    return f"{mine} and {theirs}"
 
 
 def merged(parameters: Parameters, state: ModelState, other: ModelState) -> ModelState:

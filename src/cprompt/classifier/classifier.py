@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from cprompt.data.pipeline import views
 from cprompt.data.pipeline.inspection import Inspection, is_blank
 from cprompt.data.pipeline.views import Preparation
 from cprompt.device import move, pick_device
-from cprompt.errors import BackboneError, ConfigError, DataError, ModelError
+from cprompt.errors import BackboneError, ConfigError, DataError, ModelError, counted
 from cprompt.methods.base import Method, Response, create_method
 from cprompt.methods.registry import METHODS
 from cprompt.settings import from_mapping, suggest, to_mapping
@@ -139,7 +140,10 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         return views.build(self.transform, self._side, self.normalization, own)
 
     def __repr__(self) -> str:
-        about = f"{len(self.classes_)} classes from {len(self.history_)} batches"
+        about = (
+            f"{counted(len(self.classes_), 'class')} from "
+            f"{counted(len(self.history_), 'batch', 'batches')}"
+        )
         return f"<{type(self).__name__} {self.method} on {self.backbone}: {about}>"
 
     # --- learning -------------------------------------------------------------------------------
@@ -154,6 +158,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         photos, names = photo_sources.labelled(source, labels)
         if not names:
             raise DataError("there are no photos to learn from", hint="give at least one")
+        photo_sources.notice_layout(source, observer)
         batch_checks.check_names(names, self.classes_)
         start = self._state or self._empty_state()
         return self._become(learn_batch(self, start, photos, names, self.preparation_, observer))
@@ -173,6 +178,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         """
         observer, clock = observer or Observer(), time.perf_counter()
         photos, names = photo_sources.labelled(source)
+        photo_sources.notice_layout(source, observer)
         batch_checks.check_names(names, self.classes_)
         start = self._state or self._empty_state()
         require_counting(start.method, self._empty_state().method)
@@ -226,6 +232,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
     def forget(self: C, name: str, source: Any = None) -> C:
         """Drop a class. With all of its photos as `source`, nothing of it is left.
 
+        See `cprompt.classifier.photo_sources.photos_of_class` for what a source can be.
         Without them, its part in the covariance that all classes share stays: how its photos
         differ from their mean, not told apart from those of other classes.
         """
@@ -234,16 +241,21 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
             raise ModelError(
                 f"{name!r} is the only class of the model", hint="delete the model instead"
             )
-        photos = None if source is None else photo_sources.as_photos(source)
+        photos = None if source is None else photo_sources.photos_of_class(source, name)
         return self._become(changes.forgotten(self, state, name, photos, self.preparation_))
 
     def rename(self: C, name: str, new: str) -> C:
         """Call a class by another name, which no class has."""
         state = self._state_with(name)
         new = photo_sources.class_name(new, "the new name")
-        batch_checks.check_names([new], [each for each in state.names if each != name])
-        if new in state.names:
-            raise ModelError(f"there is a class {new!r} already", hint="choose another name")
+        spelt = batch_checks.same_spelling(new)
+        for other in state.names:
+            if other != name and batch_checks.same_spelling(other) == spelt:
+                raise ModelError(
+                    f"there is a class {other!r} already",
+                    hint=f"choose another name, or make them one class: `cprompt rename MODEL "
+                    f"{shlex.quote(name)} {shlex.quote(other)} --merge`, in Python `merge_classes`",
+                )
         return self._become(changes.renamed(state, name, new))
 
     def merge_classes(self: C, name: str, into: str) -> C:
@@ -261,11 +273,12 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         Both must have the same backbone and settings. Classes of the same name become one.
         """
         state, theirs = self._learnt_state(), other._learnt_state()
-        mine = {**self._about(state), **_CHANGING}
-        for part, value in {**other._about(theirs), **_CHANGING}.items():
-            if mine[part] != value:
+        of_other = other._about(theirs)
+        for part, value in self._about(state).items():
+            if part not in _NOT_COMPARED and value != of_other[part]:
                 raise ModelError(
-                    f"the models differ in their {part}: {mine[part]} and {value}",
+                    f"the models differ in their {part}: "
+                    f"{changes.difference(part, value, of_other[part])}",
                     hint="only models on the same backbone with the same settings can be merged",
                 )
         batch_checks.check_names(list(theirs.names), state.names)
@@ -473,8 +486,8 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
                     f"was learnt on {backbone['name']} ({backbone['weights']}, "
                     f"{backbone['fingerprint'][:12]}), but {difference}",
                     file=path,
-                    hint="pass the file of the weights it was learnt on, and use the same version "
-                    "of timm",
+                    hint="name the file of the weights it was learnt on (`--weights FILE`), and "
+                    "use the same version of timm",
                 )
             if auto:
                 self.precision = fastest_precision(vit, pick_device(device))
@@ -484,7 +497,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
             raise ModelError(
                 f"is inconsistent ({type(error).__name__}: {error})",
                 file=path,
-                hint=model_folder.RESTORE,
+                hint=model_folder.remedy(Path(path, model_folder.FILE)),
             ) from error
         return self
 
@@ -560,8 +573,11 @@ class _Answers:
     """Whether the answer is a name: the photo is familiar enough, and not blank."""
 
 
-_CHANGING: Mapping[str, Any] = dict.fromkeys(("classes", "task_sizes", "calibration", "history"))
-"""Parts of a model's description that say what it learnt, not how."""
+_NOT_COMPARED = {
+    *("classes", "task_sizes", "calibration", "history"),  # what it learnt, not how
+    *("hold_out", "keep_held_out"),  # of methods that are trained, which cannot be merged
+}
+"""Parts of a model's description in which models that are merged may differ."""
 
 
 def _check_known(method: str, path: str | Path) -> None:
@@ -592,7 +608,7 @@ def _weights(backbone: Mapping[str, Any], path: str | Path) -> str | None:
             f"was learnt on weights from the file {weights.removeprefix('file:')}, which is not "
             f"at {file}",
             file=path,
-            hint="pass its path as weights",
+            hint="name it: `--weights FILE`, in Python weights=FILE",
         )
     return str(file)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cprompt.classifier.batch_checks import photo_name
 from cprompt.classifier.photos import PhotoLike
-from cprompt.errors import some
+from cprompt.errors import counted, some
 from cprompt.training.observers import Observer
 
 ODDS = 100.0
@@ -71,6 +71,6 @@ def notice_doubtful(
     if found:
         shown = [f"{photo_name(photos, d.index)} looks like {d.other}" for d in found]
         observer.noticed(
-            f"{len(found)} photos may be in the wrong class: {some(shown, NAMED)}; "
+            f"{counted(len(found), 'photo')} may be in the wrong class: {some(shown, NAMED)}; "
             "`cprompt doctor PHOTOS --model MODEL` lists all"
         )

@@ -26,6 +26,9 @@ class LabelCheck:
     judged: int
     """Photos of classes that the model has learnt; no others can be judged."""
     unknown_labels: list[str]
+    without_themselves: bool = True
+    """Whether photos that were learnt were judged as if they had not been. If not, wrong labels
+    that the model has learnt look right to it."""
 
 
 def check_labels(
@@ -39,13 +42,16 @@ def check_labels(
     strange = dict.fromkeys(label for label in labels if label not in classifier.classes_)
     asked, said = [photos[i] for i in known], [labels[i] for i in known]
     found: list[DoubtfulLabel] = []
+    can_tell = True
     if known:
         p = probabilities_without_themselves(classifier, asked, said, observer or Observer())
+        if p is None:
+            can_tell, p = False, classifier.predict_proba(asked)
         found = [
             dataclasses.replace(each, index=known[each.index])
             for each in doubtful(p, classifier.classes_, said)
         ]
-    return LabelCheck(found, len(known), list(strange))
+    return LabelCheck(found, len(known), list(strange), can_tell)
 
 
 def probabilities_without_themselves(
@@ -53,12 +59,8 @@ def probabilities_without_themselves(
     photos: Sequence[PhotoLike],
     labels: Sequence[str],
     observer: Observer,
-) -> NDArray[np.float64]:
-    """(n, classes): of each photo as if it had not been learnt, if the method can tell.
-
-    A method that cannot answers as always; then wrong labels that it has learnt look better than
-    they are.
-    """
+) -> NDArray[np.float64] | None:
+    """(n, classes): of each photo as if it had not been learnt; None if the method cannot tell."""
     names, owners = classifier.classes_, classifier.name_of_
     method, device = copy_of(classifier.method_), pick_device(classifier.device)
     move(method, device)
@@ -75,7 +77,7 @@ def probabilities_without_themselves(
         )
     )
     if logits is None:
-        return classifier.predict_proba(photos)
+        return None
     return calibration.name_probabilities(
         logits.cpu().numpy(),
         np.asarray(owners, dtype=np.int64),

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -171,6 +171,7 @@ class _Batch:
                 self.preparation,
                 self.observer,
                 self.labels,
+                self.start.method.kept_keys(),
             )
         )
         method.close_task()
@@ -245,11 +246,12 @@ def counted_photos(
     preparation: Preparation,
     observer: Observer,
     labels: Sequence[str] | None = None,
+    before: Collection[int] = (),
 ) -> Iterator[tuple[Embedded, Tensor]]:
     """Photos for `Method.end_task`, decoded a part at a time, so that memory does not grow.
 
-    With `labels`, photos of the same content are reported after the last one; see
-    `RepeatedPhotos`.
+    With `labels`, photos of the same content are reported after the last one, also those whose
+    content keys are in `before`; see `RepeatedPhotos`.
     """
     repeated, first = RepeatedPhotos(), 0
     device = pick_device(parameters.device)
@@ -259,10 +261,16 @@ def counted_photos(
         numbers = range(first, first + len(images))
         part = positions[first : numbers.stop]
         keys = repeated.keys(numbers)
-        yield from counted_images(parameters, method, images, part, preparation, keys)
+        done = first
+        for embedded, targets in counted_images(
+            parameters, method, images, part, preparation, keys
+        ):
+            yield embedded, targets
+            done += len(targets) // embedded.views
+            observer.counted(done, len(photos))
         first = numbers.stop
     if labels is not None:
-        repeated.check(photos, labels, observer)
+        repeated.check(photos, labels, observer, before)
 
 
 def counted_images(

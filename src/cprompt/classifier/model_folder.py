@@ -36,8 +36,10 @@ LOCK = ".lock"
 _OURS = re.compile(rf"(model|model-\d{{6}}|learnt-\d{{6}})\.(json|safetensors)({PART_ENDING})?")
 _TENSORS = re.compile(r"learnt-\d{6}\.safetensors")
 _TRIES = 20
-RESTORE = "restore the folder from a copy, or go back with `cprompt undo`"
-"""What to do about a damaged model."""
+_KEPT = re.compile(r"model-(\d{6})\.json")
+_BEGUN = f"{FILE}.part"
+"""There while a first version is written: what a killed process leaves is then not taken for a
+model whose `model.json` is gone."""
 _UNCHANGED = "the model did not change"
 
 
@@ -72,7 +74,7 @@ def writing(folder: str | Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise LockedError(
-            "another process is changing the model",
+            "is being changed by another process",
             file=folder,
             hint="wait until it is done, or work on a copy",
         ) from None
@@ -96,6 +98,39 @@ def exists(folder: str | Path) -> bool:
     return Path(folder, FILE).is_file()
 
 
+def check_new(folder: str | Path) -> None:
+    """Raise a ModelError if a new model in `folder` would destroy something.
+
+    That is another model, one whose `model.json` is gone, or other files, such as photos.
+    """
+    path = Path(folder)
+    if exists(path):
+        raise ModelError("holds a model already", file=folder, hint="name a new folder")
+    names = sorted(p.name for p in path.iterdir()) if path.is_dir() else []
+    others = [name for name in names if name != LOCK and not _OURS.fullmatch(name)]
+    if others:
+        raise ModelError(
+            f"holds other files ({others[0]!r}) but not a model",
+            file=folder,
+            hint="name a new folder",
+        )
+    if _lost(path):
+        raise _missing(path / FILE)
+
+
+def remedy(damaged: str | Path) -> str:
+    """What to do about a damaged file of a model; `undo` is named only where it can help."""
+    path = Path(damaged)
+    way_back = [
+        kept
+        for number, kept in _kept(path.parent).items()
+        if path not in (kept, kept.with_name(_tensor_file(number)))
+        and kept.with_name(_tensor_file(number)).is_file()
+    ]
+    restore = "restore the folder from a copy"
+    return f"{restore}, or go back with `cprompt undo`" if way_back else restore
+
+
 def size(folder: str | Path) -> int:
     """Bytes of the model, including the previous version and leftovers of killed processes."""
     return sum(p.stat().st_size for p in Path(folder).iterdir() if _OURS.fullmatch(p.name))
@@ -105,6 +140,22 @@ def read_about(folder: str | Path) -> dict[str, Any]:
     """The content of `model.json`, checked against its own hash; no tensor is read."""
     path = Path(folder, FILE)
     return _parse(path, _bytes(path))
+
+
+def check_sizes(folder: str | Path, about: Mapping[str, Any]) -> None:
+    """Raise a ModelError if the tensors that go with `about` are missing or cut short.
+
+    Nothing is read, so other damage is not noticed.
+    """
+    ((name, expected),) = about["files"].items()
+    path = Path(folder, name)
+    try:
+        size = path.stat().st_size
+    except OSError:
+        size = None
+    if size == expected["bytes"] or read_about(folder)["model"] != about["model"]:
+        return  # sound, or the model has changed since
+    raise _missing(path) if size is None else _wrong_size(path, size, expected["bytes"])
 
 
 def previous_id(folder: str | Path) -> str | None:
@@ -187,7 +238,7 @@ def write(
                 )
             generation = int(now["generation"]) + 1
         else:
-            _check_nothing_else(path)
+            check_new(path)
         data = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
         file = _tensor_file(generation)
         whole = {
@@ -198,6 +249,8 @@ def write(
             "files": {file: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}},
         }
         try:
+            if generation == 1:
+                _begin_first(path)
             write_bytes(path / file, data)
             if generation > 1:
                 write_bytes(path / _older(generation - 1), _bytes(path / FILE))
@@ -258,10 +311,10 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
         raise ModelError(
             "does not describe a model of cprompt, or is damaged or cut short",
             file=path,
-            hint=RESTORE,
+            hint=remedy(path),
         )
     if about.get("version") in READABLE and not sealed:
-        raise ModelError("is damaged: it does not match its own hash", file=path, hint=RESTORE)
+        raise ModelError("is damaged: it does not match its own hash", file=path, hint=remedy(path))
     if about.get("format") != FORMAT:
         raise ModelError(f"is of format {about.get('format')!r}; expected {FORMAT!r}", file=path)
     if about.get("version") not in READABLE:
@@ -280,7 +333,7 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
         and isinstance(about.get("generation"), int)
         and isinstance(about.get("model"), str)
     ):
-        raise ModelError("has an invalid list of files", file=path, hint=RESTORE)
+        raise ModelError("has an invalid list of files", file=path, hint=remedy(path))
     return {name: value for name, value in about.items() if name != "sha256"}
 
 
@@ -296,27 +349,25 @@ def _tensors(folder: Path, about: Mapping[str, Any]) -> dict[str, Tensor]:
     path = folder / name
     data = _bytes(path)
     if len(data) != expected["bytes"]:
-        raise ModelError(
-            f"has {len(data)} bytes, but {expected['bytes']} were written",
-            file=path,
-            hint=RESTORE,
-        )
+        raise _wrong_size(path, len(data), expected["bytes"])
     if hashlib.sha256(data).hexdigest() != expected["sha256"]:
         raise ModelError(
-            f"is damaged: it does not match its hash in {FILE}", file=path, hint=RESTORE
+            f"is damaged: it does not match its hash in {FILE}", file=path, hint=remedy(path)
         )
     try:
         return dict(load(data))
     except SafetensorError as error:
-        raise ModelError(f"is not a safetensors file ({error})", file=path, hint=RESTORE) from error
+        raise ModelError(
+            f"is not a safetensors file ({error})", file=path, hint=remedy(path)
+        ) from error
 
 
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        if path.name != FILE:
-            raise ModelError("is missing", file=path, hint=RESTORE) from None
+        if path.name != FILE or _lost(path.parent):
+            raise _missing(path) from None
         raise ModelError(
             "holds no model", file=path.parent, hint="`cprompt learn` makes one"
         ) from None
@@ -354,21 +405,46 @@ def _previous(folder: Path, now: Mapping[str, Any]) -> dict[str, Any] | None:
     return _parse(path, _bytes(path)) if path.is_file() else None
 
 
+def _kept(folder: Path) -> dict[int, Path]:
+    """The descriptions of previous versions, by generation, the oldest first."""
+    found = sorted(folder.glob("model-*.json")) if folder.is_dir() else []
+    return {int(m[1]): p for p in found if (m := _KEPT.fullmatch(p.name))}
+
+
 def _newest_kept(folder: Path) -> dict[str, Any] | None:
     """The newest previous version, for use when `model.json` itself is damaged."""
-    kept = sorted(folder.glob(_older(0).replace("0", "[0-9]")))
+    kept = list(_kept(folder).values())
     return _parse(kept[-1], _bytes(kept[-1])) if kept else None
 
 
-def _check_nothing_else(folder: Path) -> None:
-    """Raise a ModelError if a new model's folder holds other files, such as photos."""
-    others = [p.name for p in folder.iterdir() if p.name != LOCK and not _OURS.fullmatch(p.name)]
-    if others:
-        raise ModelError(
-            f"holds other files ({sorted(others)[0]!r}) but not a model",
-            file=folder,
-            hint="name a new folder",
-        )
+def _lost(folder: Path) -> bool:
+    """Whether there are files of a model in the folder whose `model.json` is gone."""
+    if not folder.is_dir() or exists(folder):
+        return False
+    names = {p.name for p in folder.iterdir()}
+    has_tensors = any(_TENSORS.fullmatch(name) for name in names)
+    return bool(_kept(folder)) or (has_tensors and _BEGUN not in names)
+
+
+def _missing(file: Path) -> ModelError:
+    return ModelError("is missing", file=file, hint=remedy(file))
+
+
+def _wrong_size(file: Path, found: int, written: int) -> ModelError:
+    return ModelError(
+        f"has {found} bytes, but {written} were written", file=file, hint=remedy(file)
+    )
+
+
+def _begin_first(folder: Path) -> None:
+    """Mark the folder as one in which a first version is being written."""
+    try:
+        (folder / _BEGUN).touch()
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot be written ({error.strerror})", file=folder / _BEGUN
+        ) from error
+    _sync(folder)
 
 
 def _sweep(folder: Path) -> None:

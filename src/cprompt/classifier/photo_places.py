@@ -47,6 +47,8 @@ def photos_at(place: str | os.PathLike[str], labelled: bool) -> PhotosAtPlace:
         found = _in_tars(_matching(text))
     elif suffix in _READERS:
         found = _READERS[suffix](text)
+    elif not is_url and not labelled and not os.path.lexists(text):
+        raise DataError("does not exist", file=text, hint="check the path")
     elif is_url or not labelled:
         found = PhotosAtPlace([text if is_url else Path(text)], [None])
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,11 @@ from PIL import Image
 from cprompt.classifier.hub_datasets import hub_labels, hub_photos, is_hub_dataset
 from cprompt.classifier.photo_places import IMAGE_COLUMNS, photos_at
 from cprompt.classifier.photos import PhotoLike, PhotosOneByOne, short
+from cprompt.data.datasets import folder
+from cprompt.data.image_files import subfolders
 from cprompt.data.tar_shards import TarImage
-from cprompt.errors import DataError
+from cprompt.errors import DataError, counted, plural, some
+from cprompt.training.observers import Observer
 
 UNKNOWN = "unknown"
 """The answer below the threshold; no class can have this name, however it is spelt."""
@@ -52,7 +56,7 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
     if labels is not None:
         photos, given = as_photos(source), list(labels)
         if len(photos) != len(given):
-            raise DataError(f"{len(photos)} photos but {len(given)} labels")
+            raise DataError(f"{counted(len(photos), 'photo')} but {counted(len(given), 'label')}")
         return _from_items(photos, given)
     if isinstance(source, (str, os.PathLike)):
         found = photos_at(source, labelled=True)
@@ -82,6 +86,13 @@ def labelled(source: Any, labels: Any = None) -> LabelledPhotos:
     return _from_items([p for p, _ in pairs], [label for _, label in pairs])
 
 
+def notice_layout(source: Any, observer: Observer) -> None:
+    """Tell `observer` of what may not be meant in a folder of class folders."""
+    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
+        for odd in folder.oddities(Path(source)):
+            observer.noticed(f"{odd.message}: {some(odd.places, 3)}; {odd.hint}")
+
+
 def as_photos(photos: Any) -> Sequence[PhotoLike]:
     """One photo or many as a sequence of photos, each of any kind in `PhotoLike`.
 
@@ -103,6 +114,47 @@ def as_photos(photos: Any) -> Sequence[PhotoLike]:
     )
 
 
+def photos_of_class(source: Any, name: str) -> Sequence[PhotoLike]:
+    """All photos of one class, from photos as for `as_photos`, or from one or more places.
+
+    A place is a folder of photos of the class, or a folder that has a folder of that name, or
+    a manifest or tar files, of which the photos with that label are taken.
+    """
+    photos = as_photos(source)
+    if not isinstance(photos, list):
+        return photos
+    found: list[PhotoLike] = []
+    for each in photos:
+        found += _of_class_at(each, name) if isinstance(each, (str, os.PathLike)) else [each]
+    return found
+
+
+def _of_class_at(place: str | os.PathLike[str], name: str) -> list[Any]:
+    root = Path(place)
+    inside = subfolders(root) if root.is_dir() else []
+    own = [sub for sub in inside if _composed(sub.name) == name]
+    if own:
+        return [photo for sub in own for photo in photos_at(sub, labelled=False).photos]
+    if inside and _composed(root.resolve().name) != name and not folder.images_in(root):
+        raise DataError(
+            f"has no folder {name!r}",
+            file=root,
+            hint="give the folder with the photos of the class, or the folder around it",
+        )
+    found = photos_at(place, labelled=False)
+    labels = [None if label is None else _composed(label) for label in found.labels]
+    if not any(labels):
+        return found.photos
+    kept = [photo for photo, label in zip(found.photos, labels, strict=True) if label == name]
+    if not kept:
+        raise DataError(f"has no photo of class {name!r}", file=os.fspath(place))
+    return kept
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
 def class_name(label: Any, where: str) -> str:
     """A label as a class name, in Unicode's composed form so that equal names compare equal.
 
@@ -112,7 +164,7 @@ def class_name(label: Any, where: str) -> str:
         raise DataError(
             f"{short(label)} is not a label", file=where, hint="use a text or a whole number"
         )
-    name = unicodedata.normalize("NFC", str(label))
+    name = _composed(str(label))
     if not name.strip():
         raise DataError("the label is empty", file=where, hint="give the class a name")
     if any(unicodedata.category(sign) in ("Cc", "Cs") for sign in name):
@@ -157,7 +209,9 @@ def _from_dataset(dataset: Any) -> LabelledPhotos:
         if classes is not None and isinstance(label, int):
             if not 0 <= label < len(classes):
                 raise DataError(
-                    f"label {label}, but there are {len(classes)} classes", file=f"item {i}"
+                    f"label {label}, but {plural(len(classes), 'there is', 'there are')} "
+                    f"{counted(len(classes), 'class')}",
+                    file=f"item {i}",
                 )
             label = classes[label]
         return class_name(label, f"item {i}")

@@ -45,6 +45,7 @@ def learn_readable(
     """
     found, names = photo_sources.labelled(place)
     photos = cast(list[str | Path | TarImage], found)  # at a place there is nothing else
+    photo_sources.notice_layout(place, observer or Observer())
     try:
         classifier.learn(photos, names, observer=observer)
         return []

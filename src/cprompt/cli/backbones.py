@@ -9,7 +9,7 @@ from rich.progress import track
 from rich.table import Table
 
 from cprompt.cli.arguments import DEVICE
-from cprompt.cli.output import say
+from cprompt.cli.output import print_whole, say
 
 
 def backbones(
@@ -33,7 +33,7 @@ def backbones(
     table = Table(box=None, pad_edge=False)
     for column in [*columns, "images/s"] if measure else columns:
         right = column in ("parameters", "input", "images/s")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+        table.add_column(column, justify="right" if right else "left", no_wrap=column == "backbone")
     rows = track(found, "measuring", console=Console(stderr=True), transient=True)
     for choice in rows if measure else found:
         cells = [
@@ -47,7 +47,7 @@ def backbones(
         if measure:
             cells.append(f"{images_per_second(choice, place):.0f}")
         table.add_row(*(escape(cell) for cell in cells))
-    console.print(table)
+    print_whole(table, console)
     say(
         *(f"{name} is {short.tag}" for name, short in SHORT_NAMES.items()),
         *([f"measured on {place.type}, 8 images at a time, all layers read"] if measure else []),

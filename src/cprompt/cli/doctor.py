@@ -12,7 +12,7 @@ from rich.markup import escape
 from cprompt.cli import label_page
 from cprompt.cli.arguments import DEVICE, MOVED_WEIGHTS, PLUGINS, SETTINGS, parse_settings
 from cprompt.cli.output import say
-from cprompt.errors import ConfigError
+from cprompt.errors import ConfigError, counted
 from cprompt.files import check_writable, shown_path, write_bytes
 
 if TYPE_CHECKING:
@@ -138,8 +138,12 @@ def _print(console: Console, diagnosis: Diagnosis, show: int | None) -> None:
     if diagnosis.counts is not None:
         c = diagnosis.counts
         split = diagnosis.test_per_class is not None
-        images = f"{c.train:,} train, {c.test:,} test images" if split else f"{c.train:,} images"
-        tell(f"{escape(diagnosis.dataset)}: {images}, {c.classes} classes")
+        images = (
+            f"{c.train:,} train, {counted(c.test, 'test image')}"
+            if split
+            else counted(c.train, "image")
+        )
+        tell(f"{escape(diagnosis.dataset)}: {images}, {counted(c.classes, 'class')}")
         for part, per_class in (
             ("train images" if split else "images", diagnosis.train_per_class),
             ("test images", diagnosis.test_per_class),

@@ -8,6 +8,7 @@ import typer
 
 from cprompt.cli.output import say
 from cprompt.errors import DataError
+from cprompt.files import check_writable
 
 BATCHES = ("january", "february")
 
@@ -24,6 +25,7 @@ def draw(
         raise DataError(
             "is not an empty folder", file=folder, hint="name a folder that does not exist yet"
         )
+    check_writable(folder / BATCHES[0])
     from cprompt.data.datasets import shapes
 
     drawn = shapes.load(
@@ -32,7 +34,14 @@ def draw(
     for images, parts in ((drawn.train, BATCHES), (drawn.test, ("test", "test"))):
         for i, label in enumerate(images.labels):
             part = parts[0] if label < (classes + 1) // 2 else parts[1]
-            where = folder / part / images.classes[label]
-            where.mkdir(parents=True, exist_ok=True)
-            images.load(i).save(where / f"{i:04d}.png")
+            file = folder / part / images.classes[label] / f"{i:04d}.png"
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                images.load(i).save(file)
+            except OSError as error:
+                raise DataError(
+                    f"cannot be written ({error.strerror or error})",
+                    file=file,
+                    hint="free some disk space, or name another folder",
+                ) from error
     say(f"{folder}: {', '.join((*BATCHES, 'test'))}, {classes} classes")

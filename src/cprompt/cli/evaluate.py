@@ -17,7 +17,7 @@ from cprompt.cli import answer_files
 from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
 from cprompt.cli.predict import end_if_unread
-from cprompt.errors import DataError
+from cprompt.errors import DataError, counted
 from cprompt.files import check_writable, shown_path, write_bytes, write_json
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def evaluate(
         write_json(Path(json_to), plain)
         written.append(json_to)
     if report is not None:
-        about = f"{classifier.model_id}, asked about the {found.photos:,} photos in {photos}."
+        about = (
+            f"{classifier.model_id}, asked about the {counted(found.photos, 'photo')} in {photos}."
+        )
         readable = [file for i, file in enumerate(files) if i not in errors]
         page = _page(found, readable, photos, f"How accurate is {model.resolve().name}?", about)
         write_bytes(report, page.encode())
@@ -151,7 +153,7 @@ def _print(console: Console, found: Evaluation) -> None:
     else:
         photos = found.photos - found.unseen.photos
         say(
-            f"accuracy {100 * found.accuracy:.1f} % of {photos} photos, where "
+            f"accuracy {100 * found.accuracy:.1f} % of {counted(photos, 'photo')}, where "
             f"{_percent(found.unknown_share)} were called unknown and count as wrong",
             f"without refusals {_percent(found.accuracy_forced)}: each photo gets its best name",
             f"of those answered {_percent(found.accuracy_if_answered)}; "
@@ -160,7 +162,7 @@ def _print(console: Console, found: Evaluation) -> None:
         )
     if found.unseen.photos:
         say(
-            f"{found.unseen.photos} photos of classes never learnt, "
+            f"{counted(found.unseen.photos, 'photo')} of classes never learnt, "
             f"{_percent(found.unseen.unknown / found.unseen.photos)} of them called unknown",
             console=console,
         )

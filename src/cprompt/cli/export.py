@@ -9,6 +9,7 @@ import typer
 
 from cprompt.cli.arguments import MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
+from cprompt.errors import counted
 from cprompt.files import check_writable
 
 
@@ -42,8 +43,8 @@ def export(
     info = export_onnx(classifier, onnx, opset=opset or OPSET, check=photos)
     size, names = info.metadata["input_size"], json.loads(info.metadata["class_names"])
     say(
-        f"{info.path}: {info.bytes / 2**20:.1f} MiB, {len(names)} classes, "
+        f"{info.path}: {info.bytes / 2**20:.1f} MiB, {counted(len(names), 'class')}, "
         f"images of {size}×{size} pixels, opset {info.opset}",
         f"onnxruntime agrees to {info.difference:.1g} on random images"
-        + (f" and {info.checked} photos" if info.checked else ""),
+        + (f" and {counted(info.checked, 'photo')}" if info.checked else ""),
     )

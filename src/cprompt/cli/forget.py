@@ -8,13 +8,17 @@ import typer
 
 from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
+from cprompt.errors import counted
 
 
 def forget(
     model: Path = MODEL,
     name: str = typer.Argument(help="Name of the class."),
-    photos: Path | None = typer.Option(
-        None, help="Folder with all photos of the class: then nothing of it is left."
+    photos: list[str] = typer.Option(
+        [],
+        metavar="FOLDER",
+        help="Folder with all photos of the class, or the folder around it: then nothing of the "
+        "class is left; several if it was learnt from several.",
     ),
     weights: str | None = MOVED_WEIGHTS,
     device: str = DEVICE,
@@ -30,5 +34,6 @@ def forget(
 
     with model_folder.writing(model):
         classifier = ContinualClassifier.load(model, device=device, weights=weights)
-        classifier.forget(name, photos).save(model)
-    say(f"{model}: {name} is forgotten, {len(classifier.classes_)} classes stay")
+        classifier.forget(name, photos or None).save(model)
+    stay = counted(len(classifier.classes_), "class stays", "classes stay")
+    say(f"{model}: {name} is forgotten, {stay}")

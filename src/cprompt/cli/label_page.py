@@ -7,19 +7,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cprompt.errors import some
+from cprompt.errors import counted, plural, some
 from cprompt.files import shown_path
 
 if TYPE_CHECKING:
     from cprompt.classifier.label_check import LabelCheck
 
 MOST_ON_PAGE = 200
+CANNOT_TELL = (
+    "this model cannot tell which photos it has learnt, because it keeps none of their features or "
+    "was trained, so wrong labels that it has learnt look right; judge them with a model of "
+    "strata that keeps some (--method.keep)"
+)
+"""What is said of a check that photos were judged in as if they were new."""
 
 
 def lines(check: LabelCheck, files: Sequence[Path], show: int | None) -> list[str]:
     """The doubtful labels, at most `show` of them, and what could not be judged."""
     found = check.doubtful
-    told = [f"{len(found)} of {check.judged} labels are in doubt"]
+    told = [f"{len(found)} of {check.judged} {_in_doubt(len(found), check.judged)}"]
+    if not check.without_themselves:
+        told.insert(0, f"warning: {CANNOT_TELL}")
     for each in found[:show]:
         told.append(
             f"    {files[each.index]}: {each.label} {100 * each.probability:.1f} %, "
@@ -28,11 +36,16 @@ def lines(check: LabelCheck, files: Sequence[Path], show: int | None) -> list[st
     if show is not None and len(found) > show:
         told.append(f"    and {len(found) - show} more; --all names them")
     if check.unknown_labels:
+        number = len(check.unknown_labels)
         told.append(
-            f"{len(check.unknown_labels)} classes are not in the model, so their photos were not "
-            f"judged: {some(check.unknown_labels)}"
+            f"{counted(number, 'class is', 'classes are')} not in the model, so "
+            f"{plural(number, 'its', 'their')} photos were not judged: {some(check.unknown_labels)}"
         )
     return told
+
+
+def _in_doubt(number: int, of: int) -> str:
+    return f"{plural(of, 'label')} {plural(number, 'is', 'are')} in doubt"
 
 
 def page(check: LabelCheck, files: Sequence[Path], alike: Sequence[str], folder: Path) -> str:
@@ -66,18 +79,23 @@ def page(check: LabelCheck, files: Sequence[Path], alike: Sequence[str], folder:
     ]
     shelves = [
         Shelf(
-            f"{len(check.doubtful)} labels in doubt",
-            "The worst first. Each photo was judged as if the model had not learnt it.",
+            f"{counted(len(check.doubtful), 'label')} in doubt",
+            "The worst first. Each photo was judged as if the model had not learnt it."
+            if check.without_themselves
+            else f"The worst first. Warning: {CANNOT_TELL}.",
             doubtful,
         )
     ]
     if repeated:
         shelves.append(
             Shelf(
-                f"{len(alike)} groups look the same",
+                f"{counted(len(alike), 'group looks', 'groups look')} the same",
                 "Photos of a group follow one another.",
                 repeated,
             )
         )
-    about = f"{check.judged:,} photos in {shown_path(folder)} were judged."
+    about = (
+        f"{counted(check.judged, 'photo')} in {shown_path(folder)} "
+        f"{plural(check.judged, 'was', 'were')} judged."
+    )
     return sheet_page("Labels to look at", about, shelves)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -19,7 +19,12 @@ from cprompt.cli.arguments import (
     parse_settings,
 )
 from cprompt.cli.output import say
-from cprompt.errors import ConfigError, some
+from cprompt.errors import ConfigError, counted, plural, some
+
+if TYPE_CHECKING:
+    from cprompt.classifier.classifier import ContinualClassifier
+
+_FEW_CLASSES = 2  # with so few there is hardly anything to learn from what unknown photos look like
 
 
 def learn(
@@ -94,6 +99,7 @@ def learn(
                 )
             classifier = ContinualClassifier.load(model, device=device, weights=weights)
         else:
+            model_folder.check_new(model)
             classifier = ContinualClassifier(
                 **chosen,
                 weights=weights,
@@ -114,22 +120,18 @@ def learn(
                 unread = classifier.learn_counted(photos, count, strict=strict, observer=bars)
         classifier.save(model)
     batch = classifier.history_[-1]
-    unsure = (
-        f"about {100 * (1 - classifier.accept):.0f} % of known photos are called unknown"
-        if batch.threshold
-        else "no photo is called unknown yet, because too few photos are there to tell"
-    )
     say(
-        f"batch {batch.number}: learnt {sum(batch.photos.values())} photos of "
-        f"{_classes(len(batch.photos))} in {batch.seconds:.0f} s"
+        f"batch {batch.number}: learnt {counted(sum(batch.photos.values()), 'photo')} of "
+        f"{counted(len(batch.photos), 'class')} in {batch.seconds:.0f} s"
         f"{_listed('new', batch.new)}{_listed('again', batch.returning)}",
-        f"{model}: {_classes(len(classifier.classes_))}, "
-        f"{model_folder.size(model) / 2**20:.1f} MiB; {unsure}",
+        f"{model}: {counted(len(classifier.classes_), 'class')}, "
+        f"{model_folder.size(model) / 2**20:.1f} MiB; {_unknown(classifier)}",
         console=console,
     )
     if unread:
         say(
-            f"{len(unread)} more photos cannot be read and were left out:",
+            f"{len(unread):,} more {plural(len(unread), 'photo')} cannot be read and "
+            f"{plural(len(unread), 'was', 'were')} left out:",
             *(f"    {error}" for error in unread),
             console=Console(stderr=True),
         )
@@ -149,8 +151,22 @@ def _by_part(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     return by_part["method"], by_part["training"]
 
 
-def _classes(number: int) -> str:
-    return f"{number} {'class' if number == 1 else 'classes'}"
+def _unknown(classifier: ContinualClassifier) -> str:
+    """Which photos are called unknown, or why none is."""
+    if not classifier.threshold_:
+        if classifier.method_settings().get("keep") == 0:
+            return "no photo is called unknown, because no features are kept to tell by"
+        if classifier.method_.left_out() is None and classifier.hold_out == 0:
+            return "no photo is called unknown, because none is held out to tell by"
+        return "no photo is called unknown yet, because too few photos are there to tell"
+    refused = f"about {100 * (1 - classifier.accept):.0f} % of known photos are called unknown"
+    classes = len(classifier.classes_)
+    if classes > _FEW_CLASSES:
+        return refused
+    return (
+        f"{refused}, but with {counted(classes, 'class')} photos of anything else are "
+        "hardly recognised as unknown"
+    )
 
 
 def _listed(what: str, names: list[str]) -> str:

@@ -124,7 +124,10 @@ def list_names(
     kind: Kind = typer.Argument(help="What to list."), plugins: list[str] = PLUGINS
 ) -> None:
     """List methods, benchmarks, datasets, recipes, backbones or settings."""
-    Console().print(TABLES[kind]())
+    table = TABLES[kind]()
+    first = table.columns[0]  # names, which are to be copied: no word of them is folded
+    first.min_width = max(len(word) for cell in first.cells for word in str(cell).split())
+    Console().print(table)
 
 
 def _table(*columns: str) -> Table:

@@ -8,7 +8,7 @@ import typer
 
 from cprompt.cli.arguments import MOVED_WEIGHTS, PLUGINS
 from cprompt.cli.output import say
-from cprompt.errors import ModelError
+from cprompt.errors import counted
 
 
 def merge(
@@ -27,11 +27,10 @@ def merge(
     from cprompt.classifier.classifier import ContinualClassifier
 
     with model_folder.writing(out):
-        if model_folder.exists(out):
-            raise ModelError("holds a model already", file=out, hint="name a new folder")
+        model_folder.check_new(out)
         merged = ContinualClassifier.load(first, weights=weights)
         merged.merge(ContinualClassifier.load(second, weights=weights)).save(out)
     say(
-        f"{out}: {len(merged.classes_)} classes from {first} and {second}, "
+        f"{out}: {counted(len(merged.classes_), 'class')} from {first} and {second}, "
         f"{model_folder.size(out) / 2**20:.1f} MiB"
     )

@@ -7,14 +7,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 
 from cprompt.files import shown_path
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress
+    from rich.table import Table
 
 D = TypeVar("D", bound="LiveDisplay")
+
+
+_WIDE = 10_000  # columns: more than any table has
 
 
 class Format(str, Enum):
@@ -34,6 +39,25 @@ def say(*lines: str, console: Console | None = None) -> None:
     console = console or Console()
     for line in lines:
         console.print(shown_path(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def fits(table: Table, console: Console) -> bool:
+    """Whether the table can be printed without folding any cell."""
+    return _width(table, console) <= console.width
+
+
+def print_whole(table: Table, console: Console) -> None:
+    """Print a table without folding any cell, even if its lines are too long for the terminal.
+
+    The terminal then goes on in the next line, and what is copied from there is whole.
+    """
+    console.width = max(console.width, _width(table, console))
+    console.print(table)
+
+
+def _width(table: Table, console: Console) -> int:
+    anywhere = console.options.update(width=_WIDE)
+    return Measurement.get(console, anywhere, table).maximum
 
 
 def print_table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
@@ -23,8 +23,8 @@ from cprompt.cli.arguments import (
     PRECISION,
     SOME_UNREAD,
 )
-from cprompt.cli.output import say
-from cprompt.errors import ConfigError, DataError
+from cprompt.cli.output import fits, print_whole, say
+from cprompt.errors import ConfigError, DataError, counted
 from cprompt.files import shown_path
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def predict(
         help="CSV into that file; without one, on standard output.",
     ),
     parquet_to: str | None = typer.Option(
-        None, "--parquet", metavar="FILE", help="Parquet into that file; needs cprompt[parquet]."
+        None, "--parquet", metavar="FILE", help="Parquet into that file; needs cprompt\\[parquet]."
     ),
     out: Path | None = typer.Option(
         None,
@@ -73,7 +73,8 @@ def predict(
     explain: bool = typer.Option(
         False,
         "--explain",
-        help="Also show the chosen prompt, the nearest class keys and the score.",
+        help="Also show familiarity, the score and, of methods that have them, the chosen prompt "
+        "and the nearest class keys.",
     ),
     precision: str = PRECISION,
     device: str = DEVICE,
@@ -123,9 +124,13 @@ def predict(
     if csv_to or json_to or parquet_to:
         rows = [row(file, each, top, explain) for file, each in zip(files, answers, strict=True)]
         for written in answer_files.write_rows(rows, csv_to, json_to, parquet_to):
-            say(f"{len(rows)} photos in {written}", console=messages)
+            say(f"{counted(len(rows), 'photo')} in {written}", console=messages)
     else:
-        Console().print(_table(files, answers, top, explain))
+        console = Console()
+        table = _table(files, answers, top, explain, ", ")
+        if not fits(table, console):
+            table = _table(files, answers, top, explain, "\n")
+        print_whole(table, console)
     end_if_unread(unread, len(files), messages)
 
 
@@ -133,7 +138,7 @@ def end_if_unread(unread: Sequence[DataError], photos: int, console: Console) ->
     """List the photos that could not be read, if any, and end with `SOME_UNREAD`."""
     if unread:
         say(
-            f"{len(unread)} of {photos} photos cannot be read:",
+            f"{len(unread)} of {counted(photos, 'photo')} cannot be read:",
             *(f"    {error}" for error in unread),
             console=console,
         )
@@ -201,14 +206,18 @@ def _in_parts(
             else:
                 answer_on_ray(on, questions, photos, missing, keep, Work(**work))
     answered = sum(map(len, missing.values()))
-    before = f", {len(photos) - answered} were there already" if answered < len(photos) else ""
+    there = len(photos) - answered
+    before = f", {counted(there, 'was', 'were')} there already" if there else ""
     say(
-        f"{answered} photos answered, {unknown} of them unknown{before}: {len(ranges)} parts in "
-        f"{out}",
+        f"{counted(answered, 'photo')} answered, {unknown} of them unknown{before}: "
+        f"{counted(len(ranges), 'part')} in {out}",
         console=console,
     )
     if unread:
-        say(f"{unread} photos cannot be read; the column error says why", console=console)
+        say(
+            f"{counted(unread, 'photo')} cannot be read; the column error says why",
+            console=console,
+        )
         raise typer.Exit(SOME_UNREAD)
 
 
@@ -224,28 +233,40 @@ def row(file: Any, answer: Answer, top: int, explain: bool) -> dict[str, Any]:
     return {"image": shown_path(file), **{name: known[name] for name in columns}, "error": None}
 
 
-def _table(files: list[Any], answers: Sequence[Answer], top: int, explain: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("photo", overflow="fold")
-    table.add_column("answer")
-    table.add_column("%", justify="right")
+def _table(
+    files: list[Any], answers: Sequence[Answer], top: int, explain: bool, separator: str
+) -> Table:
+    """A row per photo; `separator` stands between several names in a cell."""
+    known = [answer for answer in answers if not isinstance(answer, DataError)]
+    columns: dict[str, Callable[[Explanation], str]] = {
+        "answer": lambda a: escape(a.label) if a.known else f"[yellow]{escape(a.label)}[/]",
+        "%": lambda a: f"{100 * a.probability:.0f}",
+    }
     if top > 1:
-        table.add_column("others")
+        columns["others"] = lambda a: escape(
+            separator.join(
+                f"{name} {100 * p:.0f} %" for name, p in a.ranking[1 if a.known else 0 : top]
+            )
+        )
     if explain:
-        for column in ("familiarity", "prompt of batch", "nearest keys", "score"):
-            table.add_column(column)
+        columns["familiarity"] = lambda a: f"{a.familiarity:.2f}"
+        if any(a.prompt is not None for a in known):  # not every method chooses one
+            columns["prompt of batch"] = lambda a: str(a.prompt or "-")
+        if any(a.nearest_keys for a in known):
+            columns["nearest keys"] = lambda a: escape(
+                separator.join(f"{name} {cosine:.2f}" for name, cosine in a.nearest_keys)
+            )
+        columns["score"] = lambda a: f"{a.score:.2f}"
+    table = Table(box=None, pad_edge=False)
+    table.add_column("photo")
+    for column in columns:
+        right = column in ("%", "familiarity", "score")
+        table.add_column(column, justify="right" if right else "left")
     for file, answer in zip(files, answers, strict=True):
-        if isinstance(answer, DataError):
-            table.add_row(escape(shown_path(file)), "[red]cannot be read[/]")
-            continue
-        label = escape(answer.label) if answer.known else f"[yellow]{escape(answer.label)}[/]"
-        cells = [escape(shown_path(file)), label, f"{100 * answer.probability:.0f}"]
-        if top > 1:
-            others = answer.ranking[1 if answer.known else 0 : top]
-            cells.append(escape(", ".join(f"{name} {100 * p:.0f} %" for name, p in others)))
-        if explain:
-            keys = ", ".join(f"{name} {cosine:.2f}" for name, cosine in answer.nearest_keys)
-            cells.append(f"{answer.familiarity:.2f}")
-            cells += [str(answer.prompt or "-"), escape(keys), f"{answer.score:.2f}"]
-        table.add_row(*cells)
+        cells = (
+            ["[red]cannot be read[/]"]
+            if isinstance(answer, DataError)
+            else [cell(answer) for cell in columns.values()]
+        )
+        table.add_row(escape(shown_path(file)), *cells)
     return table

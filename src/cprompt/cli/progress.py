@@ -55,6 +55,7 @@ class ProgressBars(LiveDisplay, Observer):
         super().__init__(self._progress, if_stopped)
         self._bar: TaskID | None = None
         self._shown = 0.0
+        self._counting = False
 
     def stream_begins(self, n_tasks: int) -> None:
         """Remember how many tasks there are, for "task 2/6"."""
@@ -67,7 +68,16 @@ class ProgressBars(LiveDisplay, Observer):
         """
         if done == 1 or self._bar is None:
             self._new_bar(f"{self._label}decoding images, once", total, 0)
+        if not self._counting:
             assert self._bar is not None
+            self._progress.update(self._bar, completed=done)
+
+    def counted(self, done: int, total: int) -> None:
+        """Show one bar from the first images on, whatever is decoded meanwhile."""
+        if not self._counting or self._bar is None:
+            self._new_bar(f"{self._label}looking at images", total, 0)
+            self._counting = True
+        assert self._bar is not None
         self._progress.update(self._bar, completed=done)
 
     def noticed(self, message: str) -> None:
@@ -80,8 +90,9 @@ class ProgressBars(LiveDisplay, Observer):
         )
 
     def task_begins(self, task: int, n_classes: int, steps: int, done: int) -> None:
-        """Start the training bar."""
-        self._new_bar(f"{self._label}task {task + 1}/{self._n_tasks}, learning", steps, done)
+        """Start the training bar; without steps it moves, and counts nothing."""
+        what = f"{self._label}task {task + 1}/{self._n_tasks}, learning"
+        self._new_bar(what, steps or None, done)
 
     def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
         """Advance; losses are read five times a second at most, as reading waits for the device."""
@@ -117,7 +128,8 @@ class ProgressBars(LiveDisplay, Observer):
             soft_wrap=True,
         )
 
-    def _new_bar(self, description: str, total: int, done: int) -> None:
+    def _new_bar(self, description: str, total: int | None, done: int) -> None:
+        self._counting = False
         if self._bar is not None:
             self._progress.remove_task(self._bar)
         self._bar = self._progress.add_task(description, total=total, completed=done, losses="")

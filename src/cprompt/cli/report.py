@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from cprompt.cli.output import say
+from cprompt.errors import counted
 from cprompt.files import check_writable, write_bytes
 
 
@@ -29,8 +30,7 @@ def report(
     for name, data in sorted(made.files.items(), key=lambda file: file[0] == "report.html"):
         write_bytes(out / name, data)
     unfinished = f", {made.unfinished} unfinished (in no mean)" if made.unfinished else ""
-    runs_found = f"{len(found)} run{'s' if len(found) > 1 else ''}"
-    say(*notes, f"{runs_found} in {made.series} series{unfinished}")
+    say(*notes, f"{counted(len(found), 'run')} in {made.series} series{unfinished}")
     if old := _of_another_report(out, made.files):
         more = f" and {len(old) - 1} more" if len(old) > 1 else ""
         say(f"Left in {out} from another report: {old[0]}{more}")

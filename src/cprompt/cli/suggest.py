@@ -13,8 +13,9 @@ from rich.table import Table
 
 from cprompt.cli import answer_files
 from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS, SOME_UNREAD
-from cprompt.cli.output import say
+from cprompt.cli.output import print_whole, say
 from cprompt.cli.predict import photo_files
+from cprompt.errors import counted, plural
 from cprompt.files import check_writable, shown_path, write_bytes
 
 if TYPE_CHECKING:
@@ -63,16 +64,21 @@ def suggest(
         write_bytes(sheet, _page(files, found.chosen, model).encode())
         written.append(str(sheet))
     if csv_to != answer_files.STANDARD_OUTPUT:
-        Console().print(_table(rows))
-    alike = f"; {found.repeated} look the same as another and were left out" * (found.repeated > 0)
+        print_whole(_table(rows), Console())
+    alike = (
+        f"; {counted(found.repeated, 'looks', 'look')} the same as another and "
+        f"{plural(found.repeated, 'was', 'were')} left out"
+        if found.repeated
+        else ""
+    )
     say(
-        f"{len(rows)} of {len(files)} photos to label{alike}",
+        f"{len(rows)} of {counted(len(files), 'photo')} to label{alike}",
         *(f"written: {name}" for name in written),
         console=messages,
     )
     if found.unreadable:
         say(
-            f"{len(found.unreadable)} of {len(files)} photos cannot be read:",
+            f"{len(found.unreadable)} of {counted(len(files), 'photo')} cannot be read:",
             *(f"    {error}" for error in found.unreadable),
             console=messages,
         )
@@ -93,7 +99,7 @@ def _row(file: Path, each: Suggestion) -> dict[str, Any]:
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("photo", overflow="fold")
+    table.add_column("photo")
     table.add_column("answer now")
     for column in ("%", "doubt"):
         table.add_column(column, justify="right")
@@ -122,8 +128,9 @@ def _page(files: Sequence[Path], chosen: Sequence[Suggestion], model: Path) -> s
         lines.append((shown_path(file), "soft"))
         photos.append(Thumbnail(html.whole_thumbnail(load_photo(file, str(file))), lines))
     about = (
-        f"Chosen by model {shown_path(model.resolve().name)} from {len(files):,} photos: it is "
-        "unsure of them, each stands for others, and no two look the same."
+        f"Chosen by model {shown_path(model.resolve().name)} from "
+        f"{counted(len(files), 'photo')}: it is unsure of them, each stands for others, "
+        "and no two look the same."
     )
     shelf = Shelf(
         "The most doubtful first",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS
+from cprompt.cli.arguments import DEVICE, MODEL, MOVED_WEIGHTS, PLUGINS, SOME_UNREAD
 from cprompt.cli.output import say
-from cprompt.errors import DataError
+from cprompt.errors import DataError, counted
 
 if TYPE_CHECKING:
     from cprompt.classifier.inbox import Sorted
@@ -34,7 +34,8 @@ def watch(
     Photos that no class is probable for go to the folder `unknown`. A photo is
     touched only when two looks found it unchanged. Photos that cannot be read
     or moved stay in the inbox and are named once; the others are sorted. The
-    model may learn meanwhile. Ctrl-C ends it at any time.
+    model may learn meanwhile. Ctrl-C ends it at any time. With --once, the status
+    is 3 if some cannot be read.
     """
     from cprompt.classifier import model_folder
     from cprompt.classifier.classifier import ContinualClassifier
@@ -44,19 +45,23 @@ def watch(
     classifier = ContinualClassifier.load(model, device=device, weights=weights)
     trouble = ""
     stuck = set()  # answered, but still in the inbox
+    unread = set()
     with box.alone():
         try:
             while True:
                 if model_folder.read_about(model)["model"] != classifier.model_id:
                     classifier = ContinualClassifier.load(model, device=device, weights=weights)
-                    say(f"{model} has learnt meanwhile: {len(classifier.classes_)} classes")
+                    say(
+                        f"{model} has learnt meanwhile: "
+                        f"{counted(len(classifier.classes_), 'class')}"
+                    )
                 try:
                     for each in box.look(classifier):
                         say(_line(each, inbox, sort))
-                        if each.error is not None and each.label is not None:
-                            stuck.add(each.photo)
-                        else:
-                            stuck.discard(each.photo)
+                        stuck.discard(each.photo)
+                        unread.discard(each.photo)
+                        if each.error is not None:
+                            (unread if each.label is None else stuck).add(each.photo)
                     trouble = ""
                 except DataError as error:  # a folder that went away, or a disk that sleeps
                     if once:
@@ -72,10 +77,12 @@ def watch(
             return
     if stuck:
         raise DataError(
-            f"{len(stuck)} photos were answered and could not be moved",
+            f"{counted(len(stuck), 'photo was', 'photos were')} answered and could not be moved",
             file=inbox,
             hint="put right what is named for each above, and start again",
         )
+    if unread:
+        raise typer.Exit(SOME_UNREAD)
 
 
 def _line(sorted_photo: Sorted, inbox: Path, folder: Path) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cprompt.data.image_files import read_image
-from cprompt.errors import DataError, some
+from cprompt.errors import DataError, counted, some
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):
-            raise DataError(f"{len(self.images)} images but {len(self.labels)} labels")
+            raise DataError(
+                f"{counted(len(self.images), 'image')} but {counted(len(self.labels), 'label')}"
+            )
         if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
             raise DataError(
                 f"labels run from {self.labels.min()} to {self.labels.max()}, "

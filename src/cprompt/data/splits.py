@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from cprompt.data.image_set import Dataset, ImageSet
-from cprompt.errors import ConfigError, DataError
+from cprompt.errors import ConfigError, DataError, counted
 
 Listed = list[tuple[Path, int]]
 """Image files with their labels."""
@@ -62,7 +62,8 @@ def listed_dataset(
     shared = {key for key, _ in lists[0][1]} & {key for key, _ in lists[1][1]}
     if shared:
         raise DataError(
-            f"{len(shared)} images are in both {train_list} and {test_list}, such as {min(shared)}",
+            f"{counted(len(shared), 'image is', 'images are')} in both {train_list} and "
+            f"{test_list}, such as {min(shared)}",
             file=name,
             hint="an image may be in one list only",
         )

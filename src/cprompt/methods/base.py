@@ -236,27 +236,31 @@ class Method(nn.Module):
         """
         return None
 
+    def kept_keys(self) -> frozenset[int]:
+        """Content keys of images that were learnt, as far as the method keeps them."""
+        return frozenset()
+
     def forget(self, at: int, batches: Batches | None = None) -> None:
         """Drop the class at position `at`; later ones move up by one.
 
         `batches`, if given, are all of its images, as for `end_task`: then nothing of the class is
         left.
         """
-        raise ModelError(f"{self.name} cannot forget a class", hint=_CAN_CHANGE)
+        raise ModelError(f"the method {self.name} cannot forget a class", hint=_CAN_CHANGE)
 
     def merge(self, other: Method, positions: Sequence[int], n_new: int) -> None:
         """Add all that `other`, the same method on the same backbone, has learnt, as a task.
 
         Its class i is the class at `positions[i]` here; the last `n_new` positions are new.
         """
-        raise ModelError(f"models of {self.name} cannot be merged", hint=_CAN_CHANGE)
+        raise ModelError(f"models of the method {self.name} cannot be merged", hint=_CAN_CHANGE)
 
     def count_images(self, embedded: Embedded, targets: Tensor) -> None:
         """Add images of the open task to what is known, and work nothing out: `end_task` does.
 
         Images and targets are as for `end_task`. Only for methods that count, not train.
         """
-        raise ModelError(f"{self.name} does not learn by counting", hint=_CAN_CHANGE)
+        raise ModelError(f"the method {self.name} does not learn by counting", hint=_CAN_CHANGE)
 
     def absorb(self, other: Method, positions: Sequence[int]) -> None:
         """Add what `other` has counted to the open task, and work nothing out: `end_task` does.
@@ -264,7 +268,7 @@ class Method(nn.Module):
         Its class i is the class at `positions[i]` here. Counts add up, so that many processes can
         each count some of the images.
         """
-        raise ModelError(f"{self.name} does not learn by counting", hint=_CAN_CHANGE)
+        raise ModelError(f"the method {self.name} does not learn by counting", hint=_CAN_CHANGE)
 
     def _drop_position(self, at: int) -> None:
         """Make the task of the class at position `at` smaller by one."""

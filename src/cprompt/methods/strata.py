@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.errors import ModelError
+from cprompt.errors import ModelError, counted
 from cprompt.methods.base import (
     Batches,
     ClassifierDefaults,
@@ -261,6 +261,10 @@ class Strata(Method):
         apart = kept.mean[chosen].double() - statistics.means[position]
         return Sample(kept.feature[chosen].double(), apart, position)
 
+    def kept_keys(self) -> frozenset[int]:
+        """Those of the kept images."""
+        return frozenset(self.kept.key.tolist())
+
     # --- what was learnt can be changed --------------------------------------------------------
 
     def forget(self, at: int, batches: Batches | None = None) -> None:
@@ -276,7 +280,7 @@ class Strata(Method):
             if not self.moments.were_counted(at, features):
                 images = int(self.moments.count[at]) // self.config.views
                 raise ModelError(
-                    f"these are not the {images} photos that the class was learnt from",
+                    f"these are not the {counted(images, 'photo')} that the class was learnt from",
                     hint="give exactly those, or forget the class without photos",
                 )
         self.moments.drop(at, features)
@@ -381,6 +385,8 @@ class Strata(Method):
         solved, self.solved = self.solved, None
         if self.config.head == "single":
             return None
+        if batches is not None and not self.config.keep:
+            return None  # nothing is kept to tell which of them were learnt
         if batches is not None:
             for embedded, targets in batches:
                 assert embedded.keys is not None

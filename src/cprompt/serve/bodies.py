@@ -80,6 +80,13 @@ async def store_photos(
                 "no_images" if not archives and not images else "ambiguous",
                 "send either one zip named `archive`, or files named `images` with their `label`",
             )
+        if archives and labels:
+            raise RequestError(
+                422,
+                "ambiguous",
+                "the folders of `archive` name the classes; send it without a `label`, or files "
+                "named `images` with one",
+            )
         if images:
             return await anyio.to_thread.run_sync(
                 store_labelled, images, labels, folder, limits, deadline

@@ -6,6 +6,7 @@ import errno
 import logging
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from starlette.responses import JSONResponse
@@ -116,9 +117,9 @@ def explain(
     """An error of the package as a client may see it.
 
     `names` maps the paths of uploaded files to what their sender calls them, also in the message;
-    any other file is the service's own and left out. So is the hint, which is for whoever runs the
-    service. Errors that are not about photos or the model, and messages that mention one of the
-    `private` folders, are logged and not told.
+    any other file is the service's own and not named. Nor is the hint told, which is for whoever
+    runs the service: the log has both. Errors that are not about photos or the model, and messages
+    that mention one of the `private` folders, are logged and not told.
     """
     file = None if error.file is None else (names or {}).get(error.file)
     speaks = isinstance(error, (DataError, ModelError))
@@ -126,4 +127,8 @@ def explain(
     if not speaks or any(folder in message for folder in private):
         _log.error("not shown to the client: %s", error)
         return Told("the service cannot do this with its model; its log says why", file)
+    if isinstance(error, ModelError) and error.file is not None and file is None:
+        _log.error("told to the client in part: %s", error)
+        part = Path(error.file).suffix in (".json", ".safetensors")
+        return Told(f"{'a file of the model' if part else 'the model'} {message}", None)
     return Told(str(CPromptError(message, file=file)), file)

@@ -92,6 +92,10 @@ class JobObserver(Observer):
         else:
             self._job.show(self._then)
 
+    def counted(self, done: int, total: int) -> None:
+        """The second phase of a method that is not trained."""
+        self._job.show(self._then, done, total)
+
     def noticed(self, message: str) -> None:
         """Keep it for whoever asks about the job."""
         told = in_senders_words(message, self._job.upload.sent_names())

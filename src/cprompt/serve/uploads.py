@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from cprompt.errors import counted
 from cprompt.serve.config import Limits
 from cprompt.serve.deadlines import Deadline
 from cprompt.serve.errors import RequestError
@@ -65,8 +66,8 @@ def store_labelled(
         raise RequestError(
             422,
             "labels_do_not_match",
-            f"{len(files)} images came with {len(labels)} labels; send as many `label` fields "
-            "as `images`, in the same order, or a single one for all",
+            f"{counted(len(files), 'image')} came with {counted(len(labels), 'label')}; send as "
+            "many `label` fields as `images`, in the same order, or a single one for all",
         )
     clean = [clean_label(label, limits) for label in labels]
     if len(clean) == 1:

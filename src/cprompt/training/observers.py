@@ -36,6 +36,12 @@ class Observer:
     def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
         """One step is done. Reading `losses` waits for the device, so do it rarely."""
 
+    def counted(self, done: int, total: int) -> None:
+        """`done` of `total` images have been looked at, by a method that counts and is not trained.
+
+        They are decoded a part at a time, so `decoded` may come in between.
+        """
+
     def epoch_ends(self, task: int, epoch: int, losses: Mapping[str, float]) -> None:
         """The mean loss terms of an epoch are known, possibly only after the next epoch."""
 

@@ -33,9 +33,15 @@ def read_weights(path: Path) -> State:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # every reader raises its own kinds
+    except OSError as error:
         raise BackboneError(
-            f"cannot be read as weights ({first_line(error)})",
+            f"cannot be read ({error.strerror or error})", file=path, hint="check its permissions"
+        ) from error
+    except Exception as error:
+        # Every reader raises its own kinds. Their texts are not shown: torch's advises to load
+        # the file unsafely.
+        raise BackboneError(
+            "cannot be read as weights: it is damaged, of another kind, or holds more than tensors",
             file=path,
             hint="use a .safetensors file, or a .pth file that holds tensors only",
         ) from error

@@ -38,7 +38,7 @@ def test_the_same_file_in_train_and_test_is_found(healthy: Path) -> None:
     (healthy / "test/a/7.png").write_bytes((healthy / "train/a/2.png").read_bytes())
     problem = only(diagnose("folder", healthy))
     assert problem.severity == "warning"
-    assert problem.message == "1 images are both in train and in test, as the same file"
+    assert problem.message == "1 image is both in train and in test, as the same file"
     assert problem.findings == (f"{healthy / 'train/a/2.png'} = {healthy / 'test/a/7.png'}",)
 
 
@@ -47,7 +47,7 @@ def test_the_same_pixels_in_train_and_test_are_found_in_another_format(
 ) -> None:
     image("test/b/7.bmp", 3)
     problem = only(diagnose("folder", healthy))
-    assert problem.message == "1 images are both in train and in test, with the same pixels"
+    assert problem.message == "1 image is both in train and in test, with the same pixels"
     assert problem.findings == (f"{healthy / 'train/a/3.png'} = {healthy / 'test/b/7.bmp'}",)
 
 
@@ -75,8 +75,8 @@ def test_small_and_untested_classes_get_a_warning(healthy: Path, image: WriteIma
     report = diagnose("folder", healthy)
     assert report.ok
     assert [(p.severity, p.message, p.findings) for p in report.problems] == [
-        ("warning", "1 classes have fewer than 5 training images", ("c (4)",)),
-        ("warning", "1 classes have no test image", ("c",)),
+        ("warning", "1 class has fewer than 5 training images", ("c (4)",)),
+        ("warning", "1 class has no test image", ("c",)),
     ]
 
 
@@ -120,9 +120,9 @@ def test_images_that_look_the_same_are_grouped_by_whether_classes_agree(tmp_path
         if name in ("a/0", "b/1"):
             scene.resize((80, 60)).save(tmp_path / "b" / f"small{seed}.png")
     found = {p.message: p.findings for p in diagnose("folder", tmp_path).problems}
-    assert found["1 groups of images look the same, in several classes"] == (
+    assert found["1 group of images looks the same, in several classes"] == (
         f"{tmp_path}/a/0.png = {tmp_path}/b/small0.png",
     )
-    assert found["1 groups of images look the same, in one class"] == (
+    assert found["1 group of images looks the same, in one class"] == (
         f"{tmp_path}/b/1.png = {tmp_path}/b/small3.png",
     )

@@ -69,7 +69,7 @@ def test_every_missing_listed_image_is_named_and_the_rest_examined(
     assert missing.findings == tuple(
         str(tmp_path / n) for n in ("n0/9.png", "n1/3.png", "n1/9.png")
     )
-    assert unreadable.message == "1 images cannot be read"
+    assert unreadable.message == "1 image cannot be read"
     assert counts.severity == "warning"
     assert counts.message == (
         "found 15 training images, 2 test images, 2 classes; a complete imagenet_r has "

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cprompt.data import splits
 from cprompt.data.image_files import (
     IMAGE_SUFFIXES,
+    is_listed,
     list_files,
     list_images,
     require_folder,
     subfolders,
 )
 from cprompt.data.image_set import Dataset
-from cprompt.errors import ConfigError, DataError, some
+from cprompt.errors import ConfigError, DataError, counted, plural, some
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 _PART_NAMES = {"train", "training", "testing", *_TEST_NAMES}
@@ -97,6 +100,59 @@ def read_classes(folder: Path) -> dict[str, list[Path]]:
             hint="put the images of each class into a folder with the name of the class",
         )
     return dict(sorted(found.items()))
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The images that lie in `folder` itself, not in a folder below it, in order."""
+    with os.scandir(folder) as entries:
+        names = [e.name for e in entries if is_listed(e.name) and e.is_file()]
+    return [folder / n for n in sorted(names) if Path(n).suffix.lower() in IMAGE_SUFFIXES]
+
+
+class Oddity(NamedTuple):
+    """What is allowed below a folder of class folders, and may not be meant."""
+
+    message: str
+    places: tuple[str, ...]
+    hint: str
+
+
+def oddities(folder: Path) -> list[Oddity]:
+    """Images beside the class folders, and class folders that look like folders of classes."""
+    found = []
+    loose = images_in(folder)
+    if loose:
+        number = len(loose)
+        found.append(
+            Oddity(
+                f"{counted(number, 'image lies', 'images lie')} beside the class folders "
+                f"and {plural(number, 'is', 'are')} left out",
+                tuple(map(str, loose)),
+                f"put {plural(number, 'it', 'each')} into the folder of its class",
+            )
+        )
+    batches = [sub for sub in subfolders(folder) if _holds_classes(sub)]
+    if batches:
+        number = len(batches)
+        found.append(
+            Oddity(
+                f"{counted(number, 'class has', 'classes have')} no image but "
+                "in several folders below, which count as one class",
+                tuple(map(str, batches)),
+                "if the folders below are the classes, give one of these folders instead",
+            )
+        )
+    return found
+
+
+def _holds_classes(folder: Path) -> bool:
+    """Whether a class folder has several folders of images in it, and no image itself."""
+    inside = subfolders(folder)
+    return len(inside) > 1 and not images_in(folder) and sum(map(_has_image, inside)) > 1
+
+
+def _has_image(folder: Path) -> bool:
+    return bool(images_in(folder) or list_images(folder))
 
 
 def require_images(images: dict[str, list[Path]], folder: Path) -> None:

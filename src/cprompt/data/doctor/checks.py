@@ -12,10 +12,12 @@ from typing import Literal
 import numpy as np
 
 from cprompt.data import near_duplicates
+from cprompt.data.datasets import folder
 from cprompt.data.doctor.digests import ImageDigest
 from cprompt.data.image_files import IMAGE_SUFFIXES, is_listed
 from cprompt.data.image_set import Dataset
 from cprompt.data.registry import Counts, DatasetInfo
+from cprompt.errors import counted, plural
 
 FEW = 5
 """A class with fewer training images than this gets a warning."""
@@ -44,7 +46,7 @@ def unreadable(images: Sequence[ImageDigest]) -> list[Problem]:
     return [
         Problem(
             "error",
-            f"{len(broken)} images cannot be read",
+            f"{counted(len(broken), 'image')} cannot be read",
             tuple(str(p.error) for p in broken),
             "re-copy or delete them; where a list names them, take them out of the list too",
         )
@@ -69,7 +71,8 @@ def duplicates(
             problems.append(
                 Problem(
                     "warning",
-                    f"{len(leaks)} images are both in train and in test, {how}",
+                    f"{counted(len(leaks), 'image is', 'images are')} both in train and in test, "
+                    f"{how}",
                     tuple(" = ".join(p.name for p in g) for g in leaks),
                     keep if published else "delete one of each; they make the accuracy too high",
                 )
@@ -113,7 +116,8 @@ def look_alikes(images: Sequence[ImageDigest]) -> list[Problem]:
             problems.append(
                 Problem(
                     "warning",
-                    f"{len(found)} groups of images look the same, {what}",
+                    f"{counted(len(found), 'group of images looks', 'groups of images look')} "
+                    f"the same, {what}",
                     tuple(" = ".join(image.name for image in group) for group in found),
                     hint,
                 )
@@ -143,7 +147,8 @@ def thin_classes(dataset: Dataset) -> list[Problem]:
         problems.append(
             Problem(
                 "warning",
-                f"{len(few)} classes have fewer than {FEW} training images",
+                f"{counted(len(few), 'class has', 'classes have')} fewer than {FEW} training "
+                "images",
                 tuple(few),
                 "add images; so few are seldom enough to recognise a class",
             )
@@ -152,7 +157,7 @@ def thin_classes(dataset: Dataset) -> list[Problem]:
         problems.append(
             Problem(
                 "warning",
-                f"{len(untested)} classes have no test image",
+                f"{counted(len(untested), 'class has', 'classes have')} no test image",
                 tuple(untested),
                 "add some; their accuracy is unknown, and the mean leaves them out",
             )
@@ -214,8 +219,18 @@ def ignored_files(dataset: Dataset) -> list[Problem]:
     return [
         Problem(
             "warning",
-            f"{len(others)} files among the images are ignored ({shown})",
+            f"{counted(len(others), 'file')} among the images "
+            f"{plural(len(others), 'is', 'are')} ignored ({shown})",
             tuple(others),
             "convert them to JPEG or PNG if they are images",
         )
+    ]
+
+
+def layout(root: Path) -> list[Problem]:
+    """What may not be meant in a folder of class folders, or in its parts."""
+    return [
+        Problem("warning", odd.message, odd.places, odd.hint)
+        for part in folder.train_and_test(root) or (root,)
+        for odd in folder.oddities(part)
     ]

@@ -18,7 +18,7 @@ from cprompt.data.doctor.digests import digest_images
 from cprompt.data.image_set import Dataset
 from cprompt.data.registry import DATASETS, Counts, load_dataset
 from cprompt.data.splits import MissingImagesError
-from cprompt.errors import DataError
+from cprompt.errors import DataError, counted
 
 _SPLIT_OPTIONS = {"test_fraction", "seed"}
 """Options of the dataset `folder` that ask for a split."""
@@ -86,6 +86,8 @@ def diagnose(
     problems += checks.thin_classes(dataset)
     problems += checks.unexpected_counts(dataset, info)
     problems += checks.ignored_files(dataset)
+    if dataset_name == "folder" and root is not None:
+        problems += checks.layout(Path(root).expanduser())
     return Diagnosis(
         dataset.name,
         Counts(len(dataset.train), len(dataset.test), len(dataset.classes)),
@@ -123,7 +125,7 @@ def _load(
         problems.append(
             Problem(
                 "error",
-                f"{len(error.files)} listed images are not on disk",
+                f"{counted(len(error.files), 'listed image is', 'listed images are')} not on disk",
                 tuple(str(file) for file in error.files),
                 'complete the copy, or pass missing="skip" to go on without them',
             )
