@@ -52,6 +52,16 @@ def tree(folder: Path) -> list[str]:
     return sorted(name for name in found if not Path(name).name.startswith("."))
 
 
+def test_a_folder_that_cannot_be_made_is_an_error(box: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match="cannot be written") as caught,
+        Inbox(box, tmp_path / "file" / "sorted").alone(),
+    ):
+        pass
+    assert caught.value.file == str(tmp_path / "file" / "sorted")
+
+
 def test_photos_go_to_the_folder_of_their_answer(
     box: Path, out: Path, classifier: ContinualClassifier
 ) -> None:

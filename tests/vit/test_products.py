@@ -114,6 +114,7 @@ def test_a_bias_that_onednn_would_misread_is_left_to_torch(
     assert by_onednn == []
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning", "ignore::torch.jit.TracerWarning")
 def test_derivatives_that_onednn_lacks_are_left_to_torch(
     by_onednn: list[tuple[int, ...]],
 ) -> None:

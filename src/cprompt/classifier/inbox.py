@@ -99,9 +99,9 @@ class Inbox:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other processes from sorting into the same folder; a ConfigError if one does."""
-        self.sorted_into.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.sorted_into / LOCK, timeout=0)
         try:
+            self.sorted_into.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
             raise ConfigError(
@@ -109,6 +109,12 @@ class Inbox:
                 file=self.sorted_into,
                 hint="stop that one, or choose another folder",
             ) from None
+        except OSError as error:
+            raise ConfigError(
+                f"cannot be written ({error.strerror or error})",
+                file=self.sorted_into,
+                hint="choose another folder, or check the disk and permissions",
+            ) from error
         try:
             yield
         finally:
