@@ -34,6 +34,18 @@ def pick_device(wanted: str) -> torch.device:
     return device
 
 
+def inputs_at_once(device: torch.device) -> int:
+    """How many images, all views of each included, pass through a backbone together, untrained.
+
+    A processor is busy with few of them and needs little memory; a GPU waits for Python unless
+    there are more.
+
+    >>> inputs_at_once(torch.device("cpu"))
+    64
+    """
+    return 64 if device.type == "cpu" else 256
+
+
 def move(module: nn.Module, device: torch.device) -> None:
     """Move a module's tensors to the device, unless they are there.
 

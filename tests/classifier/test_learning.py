@@ -224,7 +224,7 @@ def test_photos_that_were_looked_at_are_reported_while_counting(
             heard.append((done, total))
 
     heard: list[tuple[int, int]] = []
-    monkeypatch.setattr(learning, "COUNTED_AT_ONCE", 12)  # of three views: four images
+    monkeypatch.setattr(learning, "inputs_at_once", lambda _: 12)  # of three views: four images
     monkeypatch.setattr(learning, "DECODED_AT_ONCE", 6)
     tiny().learn(*batch(0, red=5, green=5), observer=Heard())
     done = [each for each, _ in heard]

@@ -35,7 +35,7 @@ def one_by_one(number: int) -> object:
     ) -> tuple[Counts, list[ShardReport]]:
         counter = ShardCounter(pickle.loads(pickle.dumps(plan)))
         total, reports = None, []
-        ranges = cut(len(photos), number, plan.extra_views)
+        ranges = cut(len(photos), number, plan.extra_views, torch.device("cpu"))
         assert len(ranges) == number
         for part in ranges:
             chosen = slice(part.start, part.stop)
@@ -52,13 +52,14 @@ def one_by_one(number: int) -> object:
 @pytest.mark.parametrize(
     ("photos", "shards", "views"), [(1, 1, 2), (22, 2, 2), (300, 7, 2), (300, 99, 0), (600, 3, 2)]
 )
+@pytest.mark.parametrize(("device", "inputs"), [("cpu", 64), ("cuda", 256)])
 def test_every_photo_is_in_one_shard_and_no_batch_is_cut(
-    photos: int, shards: int, views: int
+    photos: int, shards: int, views: int, device: str, inputs: int
 ) -> None:
-    found = cut(photos, shards, views)
+    found = cut(photos, shards, views, torch.device(device))
     assert [i for part in found for i in part] == list(range(photos))
     assert len(found) <= shards
-    per_batch = 64 // (1 + views)
+    per_batch = inputs // (1 + views)
     for part in found:
         assert part.start % 256 % per_batch == 0
     if photos == 600:

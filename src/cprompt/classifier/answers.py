@@ -12,6 +12,7 @@ from torch import Tensor
 from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.views import Preparation
+from cprompt.device import inputs_at_once
 from cprompt.methods.base import Method, Response
 from cprompt.vit.promptable import Precision
 
@@ -23,16 +24,17 @@ def responses(
     device: torch.device,
     *,
     precision: Precision = "fp32",
-    batch_size: int = 64,
+    batch_size: int | None = None,
 ) -> Iterator[Response]:
-    """Answer every image under its test view; responses are moved to the CPU.
+    """Answer every image under its test view, `batch_size` at a time; responses are on the CPU.
 
     `method` must be on `device`.
     """
+    size = batch_size or inputs_at_once(device)
     no_targets = np.zeros(len(images), dtype=np.int64)
     workers = images.view_threads
     batches = BatchLoader(
-        images, no_targets, preparation, batch_size, seed=None, device=device, workers=workers
+        images, no_targets, preparation, size, seed=None, device=device, workers=workers
     )
     for batch, _ in batches.epoch(0):
         with torch.no_grad():

@@ -26,7 +26,7 @@ from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline.decoded import DecodedImages
 from cprompt.data.pipeline.loader import BatchLoader
 from cprompt.data.pipeline.views import Preparation
-from cprompt.device import pick_device
+from cprompt.device import inputs_at_once, pick_device
 from cprompt.methods.base import Method
 from cprompt.seeds import generator, mix
 from cprompt.training.learner import Learner, counted_batches
@@ -36,9 +36,6 @@ from cprompt.vit.promptable import Embedded
 
 DECODED_AT_ONCE = 256
 """Photos that are decoded, then counted, at a time."""
-
-COUNTED_AT_ONCE = 64
-"""Images in one pass of counting, all views included."""
 
 JUDGED = 20, 5000
 """Fewest and most photos of a batch whose labels are judged while learning: with fewer there is
@@ -292,7 +289,7 @@ def counted_images(
         images,
         targets,
         preparation,
-        COUNTED_AT_ONCE,
+        inputs_at_once(device),
         seed=None,
         device=device,
         workers=workers,

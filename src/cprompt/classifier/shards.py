@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from cprompt.classifier.batch_checks import RepeatedPhotos, check_unread
-from cprompt.classifier.learning import COUNTED_AT_ONCE, DECODED_AT_ONCE, counted_images
+from cprompt.classifier.learning import DECODED_AT_ONCE, counted_images
 from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import DETAIL, PhotoLike, load_photo
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.decoded import DecodedImages, ImageArray
 from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
-from cprompt.device import pick_device
+from cprompt.device import inputs_at_once, pick_device
 from cprompt.errors import BackboneError, DataError
 from cprompt.methods.base import Method, create_method, rebuild
 from cprompt.training.observers import Observer
@@ -220,13 +220,13 @@ def refuse_if_package_is_missing(found: Iterable[object]) -> None:
             raise each
 
 
-def cut(photos: int, shards: int, extra_views: int) -> list[range]:
+def cut(photos: int, shards: int, extra_views: int, device: torch.device) -> list[range]:
     """The photos of each shard: about as many in each, cut only between batches.
 
-    So every photo passes through the backbone in the same batch as in one process, and its feature
-    is the same to the last bit. Where there are fewer batches than shards, there are fewer shards.
+    So every photo passes through the backbone in the same batch as in one process on `device`, and
+    its feature is the same to the last bit. There are no more shards than batches.
     """
-    per_batch = max(1, COUNTED_AT_ONCE // (1 + extra_views))
+    per_batch = max(1, inputs_at_once(device) // (1 + extra_views))
     starts = [
         start
         for part in range(0, photos, DECODED_AT_ONCE)

@@ -10,6 +10,7 @@ from cprompt.classifier.photos import PhotoLike
 from cprompt.classifier.shards import Counts, Plan, Shard, ShardCounter, ShardReport, cut
 from cprompt.cluster.connection import connected
 from cprompt.cluster.tasks import Work, collect, named_worker, slots, value
+from cprompt.device import pick_device
 from cprompt.training.observers import Observer
 
 SHARDS_PER_SLOT, FEWEST_PHOTOS = 4, 256
@@ -35,7 +36,8 @@ class CountOnRay:
         """Count everything; a shard whose worker died is counted again, and only once."""
         with connected(self.on) as ray:
             wanted = self.shards or default_shards(len(photos), slots(ray, self.work))
-            ranges = cut(len(photos), wanted, plan.extra_views)
+            device = pick_device(plan.parameters["device"])
+            ranges = cut(len(photos), wanted, plan.extra_views, device)
             sent = ray.put((plan, self.work))
             count = self.work.remote(ray, _count, num_returns=2)
             add = self.work.remote(ray, _add)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 AT_ONCE = 256
-"""Rows of signs that are turned into floats at a time. They fit into a processor's cache; all of
-them together take as long to turn as to multiply."""
+"""Rows of signs that are turned into floats at a time on a processor. They fit into its cache; all
+of them together take as long to turn as to multiply. On a GPU one large product is best."""
 
 
 class RandomSigns(nn.Module):
@@ -48,8 +48,9 @@ class RandomSigns(nn.Module):
         if self.signs is None:
             return x
         summed = x.new_zeros(len(x), self.signs.shape[1])
-        columns = torch.split(self._others(x), AT_ONCE, dim=1)
-        for some, signs in zip(columns, torch.split(self.signs, AT_ONCE), strict=True):
+        parts = self._parts()
+        columns = torch.split(self._others(x), [len(part) for part in parts], dim=1)
+        for some, signs in zip(columns, parts, strict=True):
             summed.addmm_(some, signs.to(x))
         return torch.cat([x[:, self.whole], summed * self._scale], dim=1)
 
@@ -58,10 +59,16 @@ class RandomSigns(nn.Module):
         if self.signs is None:
             return weight
         narrow = weight[:, self.kept.stop :]
-        parts = [narrow @ some.T.to(weight) for some in torch.split(self.signs, AT_ONCE)]
+        parts = [narrow @ some.T.to(weight) for some in self._parts()]
         others = torch.cat(parts, dim=1) * self._scale
         at = self.whole.start
         return torch.cat([others[:, :at], weight[:, self.kept], others[:, at:]], dim=1)
+
+    def _parts(self) -> tuple[Tensor, ...]:
+        """The rows of signs that become floats together."""
+        assert self.signs is not None
+        at_once = AT_ONCE if self.signs.device.type == "cpu" else len(self.signs)
+        return torch.split(self.signs, at_once)
 
     @property
     def _scale(self) -> float:
