@@ -28,6 +28,7 @@ from result_runs import (
     ROOT,
     RUNS,
     SETTINGS,
+    SHORT_TITLES,
     TITLES,
     WEIGHTS,
     find,
@@ -40,6 +41,7 @@ from scipy.stats import t as student
 from stands_out import stands_out
 
 from cprompt.data.registry import DATASETS
+from cprompt.errors import counted
 from cprompt.files import write_bytes
 from cprompt.report import figures
 from cprompt.report.tables import DASH, FORMATS, ours
@@ -337,28 +339,56 @@ def same_classes_in(runs: Sequence[Record | None]) -> bool:
     return len({tuple(run.classes) for run in runs if run is not None}) < 2
 
 
-@functools.cache
-def spread(benchmark: str, metric: str) -> float | None:
-    """How much a difference of two rows varies from one class order to another.
+class Spread(NamedTuple):
+    """How much a difference of two rows varies from one class order to another."""
 
-    The pooled standard deviation of the findings' differences that were measured in several class
-    orders; without any, of `differences_from_cprompt`.
+    std: float
+    orders: int
+    """The most class orders that one of the differences was measured in."""
+    differences: int
+    """How many it is pooled over."""
+
+    @property
+    def certain(self) -> float:
+        """Standard errors that a difference must be away from zero: Student's t, 95 %."""
+        return float(student.ppf(0.975, df=self.orders - 1))
+
+
+@functools.cache
+def spread(benchmark: str, metric: str, one_method: bool) -> Spread | None:
+    """The pooled standard deviation of all differences that were measured in several class orders.
+
+    Two variants of one method differ more evenly than two methods, so each kind has its own spread.
+    Pooled are the findings' differences and `differences_from_cprompt`.
     """
-    on_it = [f for f in FINDINGS if f.metric == metric and shown_of(f).benchmarks == (benchmark,)]
-    measured = [found for finding in on_it if len(found := differences(finding)) > 1]
-    measured = measured or differences_from_cprompt(benchmark, metric)
+    measured = differences_from_cprompt(benchmark, metric, one_method)
+    for finding in FINDINGS:
+        fits = finding.metric == metric and is_of_one_method(finding) == one_method
+        if fits and shown_of(finding).benchmarks == (benchmark,):
+            measured.append(differences(finding))
+    measured = [found for found in measured if len(found) > 1]
     freedom = sum(len(found) - 1 for found in measured)
     squares = sum((len(found) - 1) * mean_std(found)[1] ** 2 for found in measured)
-    return math.sqrt(squares / freedom) if freedom else None
+    if not measured:
+        return None
+    return Spread(math.sqrt(squares / freedom), max(map(len, measured)), len(measured))
 
 
-def differences_from_cprompt(benchmark: str, metric: str) -> list[list[float]]:
-    """CPrompt's from each row of the protocol that was run in several of its class orders.
+def is_of_one_method(finding: Finding) -> bool:
+    """Whether it compares two variants of one method, not two methods."""
+    return finding.better[0] == finding.worse[0]
 
-    Rows that are the same in every order are left out: no finding compares with such a row.
+
+def differences_from_cprompt(benchmark: str, metric: str, one_method: bool) -> list[list[float]]:
+    """Of CPrompt in the paper's table from rows of the protocol, in each order that both have.
+
+    From CPrompt's own rows with `one_method`, else from other methods'. Rows that are the same in
+    every order are left out: no finding compares with such a row.
     """
     found = []
     for row in load_table("protocol").rows:
+        if (row.method == "cprompt") != one_method:
+            continue
         pairs = []
         for seed in PAPER_SEEDS:
             both = [run_of(r, benchmark, seed) for r in (row_for("cprompt", benchmark), row)]
@@ -370,20 +400,15 @@ def differences_from_cprompt(benchmark: str, metric: str) -> list[list[float]]:
     return found
 
 
-CERTAIN = float(student.ppf(0.975, df=len(PAPER_SEEDS) - 1))
-"""Standard errors that a difference must be away from zero, as the spread is that of so few class
-orders: Student's t, 95 %."""
-
-
-def verdict(found: Sequence[float], spread_of_one: float | None) -> str:
+def verdict(found: Sequence[float], noise: Spread | None) -> str:
     """Whether differences over class orders show what the paper finds.
 
-    Within noise: closer to zero than `CERTAIN` times the standard error of their mean.
+    Within noise: closer to zero than `Spread.certain` times the standard error of their mean.
     """
     if not found:
         return "not run"
     mean = sum(found) / len(found)
-    if spread_of_one is None or abs(mean) <= CERTAIN * spread_of_one / math.sqrt(len(found)):
+    if noise is None or abs(mean) <= noise.certain * noise.std / math.sqrt(len(found)):
         return "within noise"
     return "agrees" if mean > 0 else "**does not agree**"
 
@@ -396,7 +421,7 @@ def findings() -> str:
     verdicts = []
     for finding in FINDINGS:
         found, shown = differences(finding), shown_of(finding)
-        noise = spread(shown.benchmarks[0], finding.metric)
+        noise = spread(shown.benchmarks[0], finding.metric, is_of_one_method(finding))
         verdicts.append(verdict(found, noise))
         here = f"{sum(found) / len(found):+.2f}" if found else DASH
         lines.append(
@@ -404,32 +429,38 @@ def findings() -> str:
             f"| {settings_of(finding, shown) if found else DASH} | {len(found) or DASH} "
             f"| {verdicts[-1]} |"
         )
-    noises = {
-        f"{noise:.2f} points on {TITLES[benchmark]}"
-        for benchmark in TITLES
-        if (noise := spread(benchmark, "last_accuracy")) is not None
-    }
-    counted = (
+    summed_up = (
         f"Of {len(FINDINGS)} findings, {verdicts.count('agrees')} agree, "
         f"{verdicts.count('within noise')} are within noise, "
         f"{verdicts.count('**does not agree**')} do not agree, and {verdicts.count('not run')} "
-        "could not be checked yet, as a run is missing. From one class order to another a "
-        f"difference in Last-acc varies by {' and '.join(sorted(noises))} (standard deviation of "
-        f"{where_measured()}). As that is known from {len(PAPER_SEEDS)} orders only, a difference "
-        f"that is closer to zero than {CERTAIN:.1f} standard errors is within noise (Student's t, "
-        "95 %)."
+        "could not be checked yet, as a run is missing.\n\n"
+        "Within noise is what another class order could turn round. From one order to another, "
+        "the difference of two methods in Last-acc varies by "
+        f"{varies(one_method=False)}, that of two variants of one method by "
+        f"{varies(one_method=True)}. These are standard deviations, pooled over all pairs of rows "
+        "that were run in several orders: CPrompt and other methods of "
+        "[the protocol](protocol.md), CPrompt with two normalisations, and those below that were. "
+        "A difference counts if it is farther from zero than its standard error times Student's t "
+        f"({', '.join(ts())}; 95 %)."
     )
-    return counted + "\n\n" + "\n".join(lines) + "\n"
+    return summed_up + "\n\n" + "\n".join(lines) + "\n"
 
 
-def where_measured() -> str:
-    """Which differences the spread is that of."""
-    if any(len(differences(finding)) > 1 for finding in FINDINGS):
-        return "the differences below that were measured in several orders"
-    return (
-        "CPrompt's differences from the methods of [the protocol](protocol.md) that were run in "
-        "several orders; none of those below was yet"
+def varies(one_method: bool) -> str:
+    """By how many points, on each benchmark."""
+    return " and ".join(
+        f"{noise.std:.2f} on {SHORT_TITLES[benchmark]} ({counted(noise.differences, 'pair')})"
+        for benchmark in TITLES
+        if (noise := spread(benchmark, "last_accuracy", one_method))
     )
+
+
+def ts() -> list[str]:
+    """What the standard errors of the findings are multiplied by."""
+    kinds = {(shown_of(f).benchmarks[0], f.metric, is_of_one_method(f)) for f in FINDINGS}
+    noises = {noise for kind in kinds if (noise := spread(*kind))}
+    each = {noise.orders: f"{noise.certain:.1f} with {noise.orders} orders" for noise in noises}
+    return [text for _, text in sorted(each.items())]
 
 
 def settings_of(finding: Finding, shown: Shown) -> str:

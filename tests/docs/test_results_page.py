@@ -83,7 +83,7 @@ def test_a_finding_is_judged_by_the_counts_of_the_two_records(tool: ModuleType) 
 
 
 @pytest.mark.parametrize(
-    ("found", "spread", "verdict"),
+    ("found", "std", "verdict"),
     [
         ([], 1.0, "not run"),
         # Student's t with two degrees of freedom: 4.303 standard errors.
@@ -96,28 +96,37 @@ def test_a_finding_is_judged_by_the_counts_of_the_two_records(tool: ModuleType) 
     ],
 )
 def test_a_finding_is_judged_by_few_class_orders(
-    tool: ModuleType, found: list[float], spread: float | None, verdict: str
+    tool: ModuleType, found: list[float], std: float | None, verdict: str
 ) -> None:
-    assert tool.verdict(found, spread) == verdict
+    noise = None if std is None else tool.Spread(std, orders=3, differences=1)
+    assert tool.verdict(found, noise) == verdict
 
 
-def test_the_spread_is_pooled_over_findings_in_several_class_orders(
+def test_a_spread_of_two_orders_needs_far_more_standard_errors(tool: ModuleType) -> None:
+    noise = tool.Spread(1.0, orders=2, differences=1)
+    assert noise.certain == pytest.approx(12.706, abs=1e-3)  # Student's t, one degree of freedom
+    assert tool.verdict([12.0], noise) == "within noise"
+    assert tool.verdict([13.0], noise) == "agrees"
+
+
+def test_the_spread_is_pooled_over_all_that_was_run_in_several_class_orders(
     tool: ModuleType, monkeypatch: pytest.MonkeyPatch, hand_record: Record
 ) -> None:
+    """Two variants of one method have a spread of their own."""
     tool.spread.cache_clear()
-    few = {"a": [1.0, 3.0], "b": [0.0, 1.0, 5.0], "c": [7.0]}
-    made = [tool.Finding(says, "cars10", tool.CPROMPT, tool.CPROMPT) for says in few]
+    other = ("l2p", "L2P")
+    few = {"a": [1.0, 3.0], "b": [0.0, 1.0, 5.0], "c": [7.0], "d": [2.0, 8.0]}
+    made = [tool.Finding(says, "cars10", tool.CPROMPT, other) for says in "abc"]
+    made.append(tool.Finding("d", "cars10", tool.CPROMPT, tool.CPROMPT))
     monkeypatch.setattr(tool, "FINDINGS", made)
     monkeypatch.setattr(tool, "differences", lambda finding: few[finding.says])
-    by_hand = (np.var([1, 3], ddof=1) + 2 * np.var([0, 1, 5], ddof=1)) / 3
-    assert tool.spread("cars10", "last_accuracy") == pytest.approx(np.sqrt(by_hand))
-    # Without any, over CPrompt's differences from other rows that depend on the order.
-    tool.spread.cache_clear()
-    monkeypatch.setattr(tool, "FINDINGS", made[2:])
     right = {
         ("the paper's", 1993): 8,
         ("the paper's", 87): 9,
         ("the paper's", 1013): 10,
+        ("CPrompt, as published", 1993): 9,
+        ("CPrompt, as published", 87): 9,
+        ("CPrompt, as published", 1013): 7,
         ("SLCA", 1993): 9,
         ("SLCA", 87): 4,
         ("Strata", 1993): 7,  # the same in every order
@@ -135,9 +144,23 @@ def test_the_spread_is_pooled_over_findings_in_several_class_orders(
         return record
 
     monkeypatch.setattr(tool, "run_of", run_of)
-    found = tool.differences_from_cprompt("cars10", "last_accuracy")
-    np.testing.assert_allclose(found, [[-100 / 18, 500 / 18]])
-    assert tool.spread("cars10", "last_accuracy") == pytest.approx(600 / 18 / np.sqrt(2))
+    one = 100 / 18  # percent that an image is worth
+    found = tool.differences_from_cprompt("cars10", "last_accuracy", one_method=False)
+    np.testing.assert_allclose(found, [[-one, 5 * one]])
+    found = tool.differences_from_cprompt("cars10", "last_accuracy", one_method=True)
+    np.testing.assert_allclose(found, [[-one, 0, 3 * one]])
+
+    variances = [np.var(v, ddof=1) for v in ([1, 3], [0, 1, 5], [-one, 5 * one])]
+    noise = tool.spread("cars10", "last_accuracy", one_method=False)
+    assert noise.std == pytest.approx(np.sqrt(np.average(variances, weights=[1, 2, 1])))
+    assert (noise.orders, noise.differences) == (3, 3)
+
+    variances = [np.var(v, ddof=1) for v in ([2, 8], [-one, 0, 3 * one])]
+    noise = tool.spread("cars10", "last_accuracy", one_method=True)
+    assert noise.std == pytest.approx(np.sqrt(np.average(variances, weights=[1, 2])))
+    assert (noise.orders, noise.differences) == (3, 2)
+
+    assert tool.spread("cars10", "no such metric", one_method=True) is None
     tool.spread.cache_clear()
 
 
