@@ -11,9 +11,9 @@ from cprompt.errors import ConfigError
 
 @pytest.mark.parametrize(
     ("cuda", "mps", "found"),
-    [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")],
+    [(True, True, "cuda"), (False, True, "cpu"), (False, False, "cpu")],
 )
-def test_auto_is_the_first_that_is_there(
+def test_auto_is_a_gpu_with_float64_or_the_processor(
     cuda: bool, mps: bool, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)

@@ -11,15 +11,15 @@ from cprompt.errors import ConfigError
 
 
 def pick_device(wanted: str) -> torch.device:
-    """The device of that name; "auto" is cuda, else mps, else cpu.
+    """The device of that name; "auto" is cuda if there is one, else cpu.
+
+    It is never mps: Apple's GPUs have no float64, in which statistics are summed.
 
     >>> pick_device("cpu")
     device(type='cpu')
     """
     if wanted == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     hint = "use auto, cpu, cuda or mps"
     try:
         device = torch.device(wanted)

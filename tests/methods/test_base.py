@@ -218,3 +218,16 @@ def learn_nothing(method: Method, sizes: list[int]) -> None:
     for task, size in enumerate(sizes):
         method.begin_task(size, torch.Generator().manual_seed(task))
         method.close_task()
+
+
+def test_a_device_without_float64_is_refused_in_one_sentence(backbone: FrozenViT) -> None:
+    """As Apple's GPUs are."""
+
+    def to_mps(tensor: Tensor) -> Tensor:
+        if tensor.dtype == torch.float64:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework …")
+        return tensor
+
+    create_method("cprompt", backbone)._apply(to_mps)
+    with pytest.raises(ConfigError, match=r"^strata sums in float64, .*; use cpu$"):
+        create_method("strata", backbone)._apply(to_mps)

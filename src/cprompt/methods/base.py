@@ -141,6 +141,18 @@ class Method(nn.Module):
 
     backbone: FrozenViT
 
+    def _apply(self, *args: Any, **kwargs: Any) -> Method:
+        """Move or change all tensors; a device without float64, such as mps, may not take them."""
+        try:
+            applied: Method = super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        except TypeError as error:
+            if "float64" not in str(error):
+                raise
+            raise ConfigError(
+                f"{self.name} sums in float64, which this device does not have", hint="use cpu"
+            ) from error
+        return applied
+
     @property
     def n_tasks(self) -> int:
         """Tasks begun so far."""
