@@ -215,29 +215,7 @@ def kills() -> str:
     )
 
 
-def many() -> str:
-    """What thousands of classes cost."""
-    about = _read("benchmarks", "cpu", "many_classes.json")
-    lines = [
-        "| batches | classes | learning, per photo | asking, per photo | model | loading |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {p['batches']} | {p['classes']:,} | {1e3 * p['learn_seconds_a_photo']:.0f} ms "
-        f"| {1e3 * p['predict_seconds_a_photo']:.1f} ms | {p['bytes'] / 1e6:.1f} MB "
-        f"| {p['load_seconds']:.2f} s |"
-        for p in about["points"]
-    ]
-    hardware = about["hardware"]
-    return "\n".join(lines) + (
-        "\n\nThe backbone is tiny here, so that the other costs show: "
-        f"`python -m benchmarks.many_classes`, {about['photos_a_class']} photos per class; "
-        f"{hardware['processor']}, {hardware['threads']} thread.\n"
-    )
-
-
 PHOTO_BLOCKS = {
-    "many": many,
     "learning": learning,
     "load": load,
     "classifier": classifier,

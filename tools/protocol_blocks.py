@@ -157,13 +157,14 @@ def cost() -> str:
                 f"![Accuracy against stored megabytes and passes in training, {title}]"
                 f"(assets/cost_{benchmark}.png)\n\n"
             )
-        lines += ["", notes] if (notes := notes_on(benchmark, found)) else []
+        notes = f"{notes_on({benchmark: found})} {note_on_ranpac(found, 'methods')}".strip()
+        lines += ["", notes] if notes else []
         parts.append(f"**{title}**\n\n{picture}" + "\n".join(lines) + "\n")
     return "\n".join(parts) + (
         "\nTask 1: accuracy on the first task right after it. "
         "Stored: what is kept beside the frozen backbone after the last task, in float32. "
-        "Passes in training: of images through the backbone over the whole stream; a way back "
-        "counts as another, a gradient of the backbone's weights as a third "
+        "Passes in training: of images through the backbone over the whole stream; a "
+        "backward pass counts as another pass, a gradient of the backbone's weights as a third "
         "(`tools/training_passes.py`). "
         "Seconds: wall-clock; one to eight runs shared the device, so compare passes instead. "
         "“CPU”: on two processor cores. "
@@ -171,20 +172,46 @@ def cost() -> str:
     )
 
 
-def notes_on(benchmark: str, found: Mapping[str, Sequence[Record]]) -> str:
-    """Which rows have no run yet, and for which nothing was chosen yet."""
+def notes_on(found: Mapping[str, Mapping[str, Sequence[Record]]]) -> str:
+    """By benchmark, which rows have no run yet, and which were run without a choice of settings."""
     grid, tried = load_grid(), finder(ROOT / TRIES)
-    absent = [label for label, runs in found.items() if not runs]
-    unchosen = [
-        row.label
-        for row in grid.to_choose
-        if choose(outcomes(grid, row, benchmark, tried, SETTINGS)) is None
-    ]
-    notes = {"not run yet": absent, "not chosen yet, so as in the recipe": unchosen}
-    return " ".join(
-        f"On {SHORT_TITLES[benchmark]}, {what}: {'; '.join(labels)}."
-        for what, labels in notes.items()
-        if labels
+    absent, unchosen = [], []
+    for benchmark, rows in found.items():
+        where = SHORT_TITLES[benchmark]
+        if labels := [label for label, runs in rows.items() if not runs]:
+            absent.append(f"{listed(labels)} on {where}")
+        if labels := [
+            row.label
+            for row in grid.to_choose
+            if rows.get(row.label)
+            and choose(outcomes(grid, row, benchmark, tried, SETTINGS)) is None
+        ]:
+            unchosen.append(f"on {where} {listed(labels)}")
+    notes = {
+        "Not run yet": absent,
+        "With the recipe's settings, because none were chosen yet": unchosen,
+    }
+    return " ".join(f"{what}: {'; '.join(rows)}." for what, rows in notes.items() if rows)
+
+
+def listed(labels: Sequence[str]) -> str:
+    """Labels of rows in a sentence; those that have a comma are in quotes.
+
+    >>> listed(["ESN", "Fine-tuning", "Joint, prompts"])
+    'ESN, Fine-tuning and “Joint, prompts”'
+    """
+    told = [f"“{label}”" if "," in label else label for label in labels]
+    return " and ".join(filter(None, [", ".join(told[:-1]), told[-1]]))
+
+
+def note_on_ranpac(found: Mapping[str, Sequence[Record]], folder: str) -> str:
+    """That RanPAC has a prompt, if it has; `folder` is that of the methods' pages."""
+    runs = found.get("RanPAC", [])
+    if not any(run.config["method"].get("adaptation") == "prompt" for run in runs):
+        return ""
+    return (
+        "RanPAC's chosen settings include a prompt of the first task; without it: "
+        f"[its page]({folder}/ranpac.md)."
     )
 
 
@@ -267,19 +294,16 @@ def _held_out(record: Record) -> str:
     return f"{sum(record.rows[0].count)} held-out images"
 
 
-def _both(record: Record) -> str:
-    about = record.summary()
-    return f"{about[FIRST]:.1f} % of task 1 and {about['last_accuracy']:.1f} % in the end"
-
-
 def _coda() -> str:
     tried = tries_of("coda")
-    usual, fast = (tried[f"official, epochs × 2.6{more}"] for more in ("", ", lr × 3"))
+    usual, fast = (tried[f"official, epochs × 2.6{more}"].summary() for more in ("", ", lr × 3"))
     ours = tries_of("cprompt")["as in the recipe"]
     return (
-        "a matter of the learning rate, which was chosen for the end of the stream, not for its "
-        f"beginning. Three times that rate answers {_both(fast)}, the chosen one {_both(usual)}; "
-        f"CPrompt answers {ours.summary()[FIRST]:.1f} % of the same {_held_out(fast)} of task 1."
+        "the learning rate was chosen for the end of the stream. With three times that rate, "
+        f"{fast[FIRST]:.1f} % of the {_held_out(ours)} of task 1 are right after task 1, and "
+        f"{fast['last_accuracy']:.1f} % of all at the end; with the chosen rate "
+        f"{usual[FIRST]:.1f} % and {usual['last_accuracy']:.1f} %. CPrompt has "
+        f"{_first_of(ours)} on task 1."
     )
 
 
@@ -428,19 +452,23 @@ def readme_table() -> str:
         f"(docs/assets/cost_{b}.png)\n\n"
         for b in shown
     ]
-    notes = [notes_on(b, found) for b, found in shown.items()]
+    notes = notes_on(shown)
+    ranpac = next(filter(None, (note_on_ranpac(f, "docs/methods") for f in shown.values())), "")
+    counts = {len(runs) for found in shown.values() for runs in found.values()}
+    several = sorted(counts - {0, 1})
     left = [title for b, title in TITLES.items() if b not in shown]
     return (
         "\n## Results\n\nTen tasks on real photos with a small backbone (ViT-Ti/16). The same "
-        "images, backbone and class orders for all; for each its own optimiser, and settings "
+        "images and backbone for all. Numbers with ± are means over "
+        f"{' or '.join(map(str, several))} class orders; the others are one run, in class order "
+        f"{ORDER}. Each method has its own optimiser, and settings "
         "[chosen on held-out training images](docs/protocol.md):\n\n"
         + "\n".join(lines)
-        + "\n\nFrom the records in [results/vit_ti](results/vit_ti); ± is over class orders, a "
-        "number without it is one run"
-        + (", a dash is a run not made or not defined" if any(DASH in x for x in lines) else "")
+        + "\n\nFrom the records in [results/vit_ti](results/vit_ti)"
+        + ("; a dash is a run not made or not defined" if any(DASH in x for x in lines) else "")
         + ". FF: forgetting. Stored: beside the backbone. Passes: through the backbone, for a "
         "prediction. "
-        + " ".join(filter(None, notes))
+        + " ".join(filter(None, (notes, ranpac)))
         + (f" Most runs on {' and '.join(left)} are not made yet." if left else "")
         + " More: [accuracy and cost](docs/results.md#accuracy-and-cost), and "
         "[what agrees with the paper](docs/results.md#what-agrees-with-the-paper).\n\n"

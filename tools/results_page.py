@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from photo_blocks import PHOTO_BLOCKS
-from protocol_blocks import PROTOCOL_BLOCKS, PUBLISHED, draw_cost
+from protocol_blocks import PROTOCOL_BLOCKS, PUBLISHED, draw_cost, listed
 from result_runs import (
     BACKBONE,
     METRICS,
@@ -573,8 +573,13 @@ def missing() -> str:
         lines.append(
             f"| {wanted.benchmark} | {wanted.label}{again} | {wanted.seed} | {minutes} | `{told}` |"
         )
+    labels = {row.method: row.label for row in reversed(load_table("protocol").rows)}
+    ours, *others = (labels[method] for method in SEVERAL_ORDERS)  # the first row of each
     return (
-        f"{len(absent)} runs, about {total / 3600:.0f} hours one after another. Minutes are those "
+        f"{len(absent)} runs are still wanted, about {total / 3600:.0f} hours one after another: "
+        f"every row in class order {ORDER}, {ours} in all {len(PAPER_SEEDS)} orders, and in the "
+        f"protocol {listed(others)} in all {len(PAPER_SEEDS)} too. The other class orders that "
+        "the tables count as unfinished are not planned. Minutes are those "
         "of runs that were made: the median of the same method's on the benchmark, or of all "
         "methods', scaled by the epochs. “Again”: made in another class order than the others "
         "([above](#how-they-were-made)). "
@@ -613,7 +618,7 @@ def how() -> str:
     otherwise = (
         f"- In {others} runs on Cars the classes have the numbers of their sorted names, not the "
         "official ones, because the images had been copied under new names. So their class orders "
-        "are other ones, drawn by the same seeds; tables that mix them say so. Those that are "
+        "are other ones, drawn by the same seeds; tables with such runs say so. Those that are "
         "wanted again are among the runs listed below.\n"
     )
     return (
@@ -683,15 +688,19 @@ def cells_of(row: TableRow, benchmark: str, metrics: Sequence[str]) -> list[Cell
 
 def method_rows(method: str) -> str:
     """The method's runs for the main tables and for the protocol."""
-    rows = []
+    rows, otherwise = [], []
     for benchmark, title in TITLES.items():
         in_main = any(row.method == method for row in load_table(benchmark).rows)
         each = {"the paper's tables": cells(method, benchmark, METRICS)} if in_main else {}
+        if in_main and any(map(numbered_otherwise, runs_of(row_for(method, benchmark), benchmark))):
+            otherwise.append("the paper's tables")
         for row in load_table("protocol").rows:
             if row.method == method:
                 published = ", as published" if row.label == PUBLISHED else ""
                 told = f"[the protocol](../protocol.md){published}"
                 each[told] = cells_of(row, benchmark, METRICS)
+                if any(map(numbered_otherwise, runs_of(row, benchmark))):
+                    otherwise.append(f"the protocol{published}")
         for settings, found in each.items():
             numbers = [*map(ours, found), str(found[0].runs)]
             rows.append(f"| {title} | {settings} | {' | '.join(numbers)} |")
@@ -701,21 +710,39 @@ def method_rows(method: str) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: |\n"
         + "\n".join(rows)
         + f"\n\nViT-Ti/16 (`{BACKBONE}`), not the paper's ViT-B/16; a dash: not run, or not "
-        "defined for one task. [All results](../results.md).\n\n"
+        f"defined for one task. {note_on_numbers(otherwise)}[All results](../results.md).\n\n"
+    )
+
+
+def runs_of(row: TableRow, benchmark: str) -> list[Record]:
+    """The finished runs of a row, in whichever of the class orders."""
+    each = (run_of(row, benchmark, seed) for seed in PAPER_SEEDS)
+    return [run for run in each if run is not None]
+
+
+def note_on_numbers(rows: Sequence[str]) -> str:
+    """That the runs of these rows on Cars number their classes otherwise; empty without any."""
+    if not rows:
+        return ""
+    return (
+        f"On Cars, in the runs of {listed(rows)} the classes have the numbers of their sorted "
+        "names, so the same seed is another class order than elsewhere "
+        "([why](../results.md#how-they-were-made)). "
     )
 
 
 def closed_form_rows(*labels: str) -> str:
     """Rows of the table closed_form, over class orders, for the page of a method."""
-    rows = []
+    rows, otherwise = [], []
     for benchmark, title in TITLES.items():
         for row in load_table("closed_form").rows:
             if row.label not in labels:
                 continue
-            runs = [run_of(row, benchmark, seed) for seed in PAPER_SEEDS]
-            found = [run for run in runs if run is not None]
+            found = runs_of(row, benchmark)
             if not found:
                 continue
+            if any(map(numbered_otherwise, found)):
+                otherwise.append(row.label)
             cells = []
             for metric in METRICS:
                 mean, std = mean_std([record.summary()[metric] for record in found])
@@ -730,7 +757,8 @@ def closed_form_rows(*labels: str) -> str:
         + "\n".join(rows)
         + f"\n\nViT-Ti/16 (`{BACKBONE}`), inputs normalised as its weights were trained. Seconds "
         "are for the whole stream on an H200 that other runs shared: decoding where it was not "
-        "done before, learning, evaluation. [All results](../results.md).\n\n"
+        f"done before, learning, evaluation. {note_on_numbers(otherwise)}"
+        "[All results](../results.md).\n\n"
     )
 
 

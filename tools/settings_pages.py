@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cprompt.data.pipeline.views import RECIPES
 from cprompt.methods.registry import METHODS
 from cprompt.research.config import PARTS, flatten
 from cprompt.research.recipes import flavours, method_recipe
@@ -25,6 +26,13 @@ from cprompt.research.recipes import flavours, method_recipe
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {name: DOCS / "methods" / f"{name}.md" for name in sorted(METHODS)}
 RUN_PAGE = DOCS / "settings.md"
+NAMES = {"data.transform": RECIPES}
+"""The values of settings whose type does not list them."""
+EXPLAINED = {
+    "data.transform": "datasets.md#how-images-are-fed",
+    "data.normalization": "datasets.md#how-images-are-fed",
+}
+"""Where the values of a setting are described."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -59,10 +67,14 @@ def settings(part: str, config: type) -> str:
     rows = []
     for field in dataclasses.fields(config):
         default = getattr(config(), field.name)
-        others = [shown(c) for c in choices(hints[field.name]) if c != default]
+        name, meaning = f"{part}.{field.name}", field.metadata["help"]
+        known = NAMES.get(name) or choices(hints[field.name])
+        others = [shown(c) for c in known if c != default]
         either = f" (or {', '.join(others)})" if others and default != {} else ""
         value = "empty" if default == {} else shown(default)
-        rows.append([f"`{part}.{field.name}`", value + either, field.metadata["help"]])
+        if name in EXPLAINED:
+            meaning += f" ([what each does]({EXPLAINED[name]}))"
+        rows.append([f"`{name}`", value + either, meaning])
     return table(["setting", "default", "meaning"], rows)
 
 

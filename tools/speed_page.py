@@ -221,8 +221,6 @@ def cars(records: Sequence[Result]) -> str:
         rows.append(
             [
                 f"{tasks} tasks, {epochs} epochs{without}",
-                f"{record['summary']['last_accuracy']:.2f}",
-                f"{record['summary']['average_accuracy']:.2f}",
                 *(f"{seconds[part]:.0f}" for part in PARTS),
                 f"{sum(seconds[part] for part in PARTS):.0f}",
                 f"{100 * seconds['waiting'] / seconds['training']:.0f} %",
@@ -230,8 +228,8 @@ def cars(records: Sequence[Result]) -> str:
                 str(1 + tasks),
             ]
         )
-    head = ["Split Stanford Cars", "Last-acc", "Avg-acc", "preparation, s", "training, s"]
-    head += ["evaluation, s", "all, s", "host waits", "passes per image", "from scratch"]
+    head = ["Split Stanford Cars", "preparation, s", "training, s", "evaluation, s", "all, s"]
+    head += ["host waits", "passes per image", "from scratch"]
     first = records[0]
     where = f"{first['environment']['gpu']}, torch {first['environment']['torch']}"
     return table(head, rows) + f"\n{first['backbone']['name']}, bf16; {where}.\n"

@@ -3,9 +3,10 @@
     python tools/training_passes.py
 
 Seconds depend on what else ran on a machine; this does not. An image's way through the backbone
-counts one, the way back one more, and a gradient of the backbone's own weights another. Passes are
-counted in runs of one and of three epochs, with few random images and a small backbone, but the
-row's own tasks and settings. What they share is done once per image, the rest in every epoch.
+counts one, the backward pass one more, and a gradient of the backbone's own weights another.
+Passes are counted in runs of one and of three epochs, with few random images and a small backbone,
+but the row's own tasks and settings. What they share is done once per image, the rest in every
+epoch.
 Writes results/training_passes.json, which tools/results_page.py reads. Takes an hour or so on two
 cores.
 """

@@ -274,6 +274,51 @@ def test_accuracy_and_cost_are_those_of_the_rows_records(
     assert drawn == ["cost_cars10.png"]
 
 
+def test_notes_name_rows_without_a_run_and_rows_run_without_a_choice(
+    blocks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hand_record: Record
+) -> None:
+    monkeypatch.setattr(blocks, "ROOT", tmp_path)  # no try was run
+    found = {
+        "cars10": {"ESN": [hand_record], "Joint, prompts": [hand_record], "CPrompt": []},
+        "cifar100": {"ESN": [], "Joint, prompts": [], "CPrompt, as published": [hand_record]},
+    }
+    assert blocks.notes_on(found) == (
+        "Not run yet: CPrompt on Cars; ESN and “Joint, prompts” on CIFAR-100. With the recipe's "
+        "settings, because none were chosen yet: on Cars ESN and “Joint, prompts”."
+    )
+    assert blocks.notes_on({"cars10": {}}) == ""
+
+
+def test_that_ranpac_has_a_prompt_is_said_if_it_has(
+    blocks: ModuleType, hand_record: Record
+) -> None:
+    with_prompt = copy.deepcopy(hand_record)
+    with_prompt.config["method"]["adaptation"] = "prompt"
+    assert "(methods/ranpac.md)" in blocks.note_on_ranpac({"RanPAC": [with_prompt]}, "methods")
+    for runs in ([], [hand_record]):
+        assert blocks.note_on_ranpac({"RanPAC": runs}, "methods") == ""
+
+
+def test_a_methods_table_names_the_rows_whose_runs_number_their_classes_otherwise(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, hand_record: Record
+) -> None:
+    def numbers(otherwise: set[str]) -> str:
+        def run_of(row: TableRow, benchmark: str, seed: int) -> Record:
+            record = copy.deepcopy(hand_record)
+            record.dataset = row.label if benchmark == "cars10" else "other"
+            record.seconds = dict.fromkeys(tool.MEASURED_PARTS, 1.0)
+            return record
+
+        monkeypatch.setattr(tool, "run_of", run_of)
+        monkeypatch.setattr(tool, "numbered_otherwise", lambda record: record.dataset in otherwise)
+        both = tool.closed_form_rows("RanPAC", "RanPAC, prompt of the first task")
+        return str(both + tool.method_rows("coda"))
+
+    assert "sorted names" not in numbers(set())
+    assert numbers({"RanPAC"}).count("in the runs of RanPAC the classes have") == 1
+    assert "in the runs of the paper's tables and the protocol the" in numbers({"CODA-Prompt"})
+
+
 def test_what_was_chosen_is_shown_with_the_other_tries(
     blocks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hand_record: Record
 ) -> None:

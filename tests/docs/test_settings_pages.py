@@ -6,8 +6,10 @@ import dataclasses
 
 import pytest
 
+from cprompt.data.pipeline.views import RECIPES
 from cprompt.methods.cprompt import CPromptConfig
 from cprompt.methods.registry import METHODS
+from cprompt.research.config import DataConfig
 from tests.scripts import load_tool
 
 settings_pages = load_tool("settings_pages")
@@ -35,4 +37,8 @@ def test_a_table_says_defaults_and_choices_as_they_are_typed() -> None:
     assert f"| `method.tau` | `1.15` | {helps['tau']} |" in rows
     assert f"| `method.keys` | `class` (or `task`) | {helps['keys']} |" in rows
     assert any(row.startswith("| `method.ccl` | `true` | ") for row in rows)
+    [line] = [x for x in settings_pages.settings("data", DataConfig).splitlines() if "form`" in x]
+    for transform in RECIPES:  # each is described on the page that the line leads to
+        assert f"`{transform}`" in line
+        assert f"\n| `{transform}` |" in (settings_pages.DOCS / "datasets.md").read_text("utf-8")
     assert any(row.startswith("| `method.layers` | empty | ") for row in rows)

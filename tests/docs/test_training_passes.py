@@ -21,8 +21,8 @@ def tool() -> ModuleType:
     [
         ("Nearest mean", 1, 0),
         ("Streaming LDA", 5, 0),  # under five views
-        ("CODA-Prompt", 0, 3),  # a query; a prompted pass and its way back
-        ("Joint, whole backbone", 0, 3),  # a pass, its way back, and a gradient of all weights
+        ("CODA-Prompt", 0, 3),  # a query; a prompted pass and a backward one
+        ("Joint, whole backbone", 0, 3),  # a pass, a backward one, and a gradient of all weights
     ],
 )
 def test_passes_are_counted(tool: ModuleType, label: str, once: float, every_epoch: float) -> None:

@@ -28,7 +28,7 @@ def test_passes_are_counted_per_image_of_the_record(tool: ModuleType) -> None:
         assert float(row[place]) == pytest.approx(
             sum(record["test_passes"].values()) / images, abs=0.005
         )
-        assert row[1] == f"{record['summary']['last_accuracy']:.2f}"
+        assert row[1] == f"{record['seconds']['preparation']:.0f}"
 
 
 def test_only_blocks_change_and_others_are_not_touched(tool: ModuleType) -> None:
