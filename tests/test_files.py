@@ -33,6 +33,16 @@ def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
+def test_what_a_writer_of_today_leaves_is_removed_as_well(tmp_path: Path) -> None:
+    for _ in range(3):
+        files.part_beside(tmp_path / "a.json").touch()
+    assert len(list(tmp_path.iterdir())) == 3
+    other = tmp_path / "a.json.part.kept.part"  # somebody's own file
+    other.touch()
+    files.remove_parts(tmp_path, "a.json")
+    assert list(tmp_path.iterdir()) == [other]
+
+
 def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "x.json"
     write_json(path, {"name": "é名", "n": [1, 2.5, None]})

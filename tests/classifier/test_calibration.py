@@ -100,6 +100,26 @@ def test_scaling_all_logits_scales_the_temperature() -> None:
     assert fit_temperature(5 * logits, names, np.arange(3), 3) == pytest.approx(5 * one, rel=1e-3)
 
 
+def test_a_temperature_between_two_points_of_the_grid_is_found_whichever_is_better() -> None:
+    rng = np.random.default_rng(3)
+    names = rng.integers(3, size=40)
+    logits = rng.normal(size=(40, 3)) + np.eye(3)[names]
+    one = fit_temperature(logits, names, np.arange(3), 3)
+    for scale in np.geomspace(1, 1.26, 12):  # the grid's points are a factor of 1.26 apart
+        found = fit_temperature(scale * logits, names, np.arange(3), 3)
+        assert found == pytest.approx(scale * one, rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.07, 17.0, 50.0])
+def test_temperatures_far_from_one_are_found_as_well(scale: float) -> None:
+    rng = np.random.default_rng(3)
+    names = rng.integers(3, size=40)
+    logits = rng.normal(size=(40, 3)) + np.eye(3)[names]
+    one = fit_temperature(logits, names, np.arange(3), 3)
+    found = fit_temperature(scale * logits, names, np.arange(3), 3)
+    assert found == pytest.approx(scale * one, rel=1e-3)
+
+
 def test_a_few_photos_that_are_all_right_do_not_ask_for_certainty() -> None:
     names = np.array([0, 1, 0, 1, 0, 1])
     logits = 3.0 * np.eye(2)[names]

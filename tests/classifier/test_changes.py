@@ -112,6 +112,31 @@ def test_forgotten_with_its_photos_a_class_was_never_there() -> None:
     np.testing.assert_allclose(by_name(classifier), by_name(without), atol=1e-5)
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_what_was_forgotten_is_there_again_once_it_is_taken_back(given: bool) -> None:
+    classifier = learnt({"red": 6, "green": 6}, {"blue": 7})
+    answers, counts = by_name(classifier), classifier.method_.moments.count.clone()
+    classifier.forget("green", photos("green", 6) if given else None)
+    classifier.undo()
+    assert np.array_equal(by_name(classifier), answers)
+    assert np.array_equal(classifier.method_.moments.count, counts)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_after_forgetting_the_threshold_is_that_of_the_classes_that_stay(given: bool) -> None:
+    """As many photos of each are answered with their class as were asked for: 90 %, left out."""
+    classifier = learnt({"red": 9, "green": 9, "grey": 9}, accept=0.9)
+    before = classifier.threshold_
+    classifier.forget("green", photos("green", 9) if given else None)
+    left_out = classifier.method_.left_out()
+    assert left_out is not None
+    familiar = np.sort(left_out.familiar.double().numpy())
+    assert len(familiar) == 18
+    # The largest that at least 90 % of 18 reach: all but the lowest one.
+    assert classifier.threshold_ == pytest.approx(familiar[1], rel=1e-6)
+    assert classifier.threshold_ != pytest.approx(before, rel=1e-6)
+
+
 @pytest.mark.parametrize(("learnt_in", "forgotten_in"), [("bf16", "fp32"), ("fp32", "bf16")])
 def test_photos_may_have_been_counted_in_another_precision(
     learnt_in: str, forgotten_in: str
@@ -171,6 +196,22 @@ def test_two_sites_make_one_model() -> None:
     assert (last.new, last.returning) == (["blue", "grey"], ["green"])
     merged.undo()
     assert merged.classes_ == ["red", "green"]
+
+
+def test_a_site_that_learnt_several_batches_in_another_order_keeps_its_names() -> None:
+    mine = learnt(A)
+    before = mine.model_id
+    merged = mine.merge(learnt({"grey": 4, "green": 2}, {"blue": 7, "green": 3}))
+    green = [*photos("green", 5), *photos("green", 2), *photos("green", 3, seed=1)]
+    once = [*photos("red", 6), *green, *photos("grey", 4), *photos("blue", 7, seed=1)]
+    names = ["red"] * 6 + ["green"] * 10 + ["grey"] * 4 + ["blue"] * 7
+    expected = tiny().learn(once, names)
+    assert merged.classes_ == ["red", "green", "grey", "blue"]
+    np.testing.assert_allclose(by_name(merged), by_name(expected), atol=1e-5)
+    last = merged.history_[-1]
+    assert last.photos == {"grey": 4, "green": 5, "blue": 7}
+    assert last.before == before
+    assert merged.threshold_ == pytest.approx(expected.threshold_, abs=1e-5)
 
 
 @pytest.mark.parametrize(

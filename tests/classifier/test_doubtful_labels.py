@@ -35,6 +35,12 @@ def test_doubtful_are_those_that_a_loop_over_photos_finds() -> None:
     )
 
 
+def test_a_label_is_doubted_where_another_is_a_hundred_times_as_probable() -> None:
+    p = np.array([[0.992, 0.008], [0.985, 0.015], [0.98, 0.02], [0.991, 0.009]])
+    found = doubtful(p, ["cat", "dog"], ["dog"] * 4)
+    assert [each.index for each in found] == [0, 3]  # 124, 66, 49 and 110 times
+
+
 def test_one_message_names_the_worst_few() -> None:
     p = np.tile([0.999, 0.001], (8, 1))
     p[5] = [0.9999, 0.0001]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from PIL import Image
 
 from cprompt import UNKNOWN, ContinualClassifier
 from cprompt.classifier import inbox as inbox_module
@@ -301,6 +302,25 @@ def test_a_photo_that_cannot_be_copied_stops_no_other_and_is_told_once(
     assert tree(box) == []
 
 
+def test_a_photo_that_cannot_be_copied_for_another_reason_is_told_again(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive(box, "a.png")
+    monkeypatch.setattr(inbox_module, "RETRY", 0.0)
+    inbox, told = Inbox(box, out), []
+    with inbox.alone():
+        for number in (errno.ENOSPC, errno.ENOSPC, errno.EIO, errno.EIO):
+
+            def fail(*_: Any, number: int = number) -> None:
+                raise OSError(number, os.strerror(number))
+
+            monkeypatch.setattr(shutil, "copyfileobj", fail)
+            told.append([each.error.message for each in looks(inbox, classifier, 3) if each.error])
+    assert [len(messages) for messages in told] == [1, 0, 1, 0]
+    assert os.strerror(errno.ENOSPC) in told[0][0]
+    assert os.strerror(errno.EIO) in told[2][0]
+
+
 @pytest.mark.parametrize("copy", [False, True])
 def test_a_journal_that_cannot_be_written_keeps_the_photos(
     box: Path, out: Path, classifier: ContinualClassifier, copy: bool
@@ -366,6 +386,33 @@ def test_other_photos_of_the_same_name_are_kept_and_equal_ones_are_not_doubled(
             looks(inbox, classifier)
     assert tree(out) == ["red/a (2).png", "red/a (3).png", "red/a.png"]
     assert tree(box) == []
+
+
+def test_another_photo_of_the_same_name_size_and_time_is_kept_as_well(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    """As from a camera without a clock; what is in a file tells whether it is there already."""
+    inbox, contents = Inbox(box, out), set()
+    with inbox.alone():
+        for seed in (9, 10):
+            photo = box / "a.bmp"
+            Image.fromarray(photos("red", 1, seed)[0]).save(photo)
+            os.utime(photo, ns=(10**18, 10**18))
+            contents.add(photo.read_bytes())
+            looks(inbox, classifier)
+    assert len(contents) == 2
+    assert {path.read_bytes() for path in (out / "red").glob("*.bmp")} == contents
+
+
+def test_a_change_of_a_millisecond_ago_is_a_change(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    photo, inbox = arrive(box, "a.png"), Inbox(box, out)
+    with inbox.alone():
+        for milliseconds in range(3):  # its size stays the same
+            os.utime(photo, ns=(10**18, 10**18 + milliseconds * 10**6))
+            assert list(inbox.look(classifier)) == []
+        assert len(list(inbox.look(classifier))) == 1
 
 
 def test_copies_are_made_once_also_after_a_restart(

@@ -48,6 +48,20 @@ def test_two_classes_become_what_one_name_from_the_start_would_be(name: str, int
     assert joined.method_.task_sizes == expected.method_.task_sizes == [2, 1]
 
 
+@pytest.mark.parametrize(
+    "batches", [[["red", "mug", "cup"], ["blue"]], [["mug", "red"], ["cup", "blue"]]]
+)
+def test_two_classes_of_one_batch_or_the_first_of_a_batch_become_one(
+    batches: list[list[str]],
+) -> None:
+    joined = learnt(*batches).merge_classes("cup", "mug")
+    expected = learnt(*batches, called={"cup": "mug"})
+    assert joined.classes_ == expected.classes_
+    assert joined.method_.task_sizes == expected.method_.task_sizes
+    assert [each.photos for each in joined.history_] == [each.photos for each in expected.history_]
+    assert sum(each.photos.get("mug", 0) for each in joined.history_) == 8
+
+
 def test_it_can_be_saved_loaded_undone_and_taught_again(tmp_path: Path) -> None:
     classifier = learnt(["red", "mug", "cup"])
     classifier.save(tmp_path / "model")

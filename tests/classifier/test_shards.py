@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from cprompt.classifier.learning import DECODED_AT_ONCE
 from cprompt.classifier.photos import PhotoLike
 from cprompt.classifier.shards import (
     Counts,
@@ -18,6 +19,7 @@ from cprompt.classifier.shards import (
     Shard,
     ShardCounter,
     ShardReport,
+    _parts,
     concluded,
     cut,
     method_of,
@@ -129,6 +131,27 @@ def test_a_shard_of_which_nothing_exists_is_an_error_of_its_place(tmp_path: Path
     with pytest.raises(DataError, match="nor does any other of 3 photos") as error:
         tiny().learn_counted([(file, "red") for file in files], one_by_one(1))
     assert error.value.file == str(files[0])
+
+
+def test_one_photo_that_does_not_exist_is_left_out_as_others(tmp_path: Path) -> None:
+    files = [saved(tmp_path / f"{i}.png", p) for i, p in enumerate(photos("red", 3))]
+    files[1].unlink()
+    classifier = tiny()
+    unread = classifier.learn_counted([(file, "red") for file in files], one_by_one(1))
+    assert [error.file for error in unread] == [str(files[1])]
+    assert classifier.history_[-1].photos == {"red": 2}
+
+
+def test_photos_are_decoded_together_as_in_one_process() -> None:
+    """Wherever a shard begins: so they pass through the backbone in the same batches."""
+    assert _parts(0, 2 * DECODED_AT_ONCE + 1) == [
+        (0, DECODED_AT_ONCE),
+        (DECODED_AT_ONCE, 2 * DECODED_AT_ONCE),
+        (2 * DECODED_AT_ONCE, 2 * DECODED_AT_ONCE + 1),
+    ]
+    first = DECODED_AT_ONCE - 3
+    assert _parts(first, 10) == [(first, DECODED_AT_ONCE), (DECODED_AT_ONCE, first + 10)]
+    assert _parts(DECODED_AT_ONCE, 5) == [(DECODED_AT_ONCE, DECODED_AT_ONCE + 5)]
 
 
 def test_nothing_is_learnt_from_photos_of_which_none_can_be_read() -> None:

@@ -164,6 +164,27 @@ def test_the_spread_is_pooled_over_all_that_was_run_in_several_class_orders(
     tool.spread.cache_clear()
 
 
+def test_runs_that_number_their_classes_otherwise_are_not_compared(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, hand_record: Record
+) -> None:
+    """Then one seed is two class orders."""
+    finding = next(f for f in tool.FINDINGS if f.says == "the auxiliary loss is needed")
+    shown = tool.shown_of(finding)
+    _, second, third = PAPER_SEEDS
+
+    def run_of(row: TableRow, benchmark: str, seed: int, *_: Any) -> Record | None:
+        if seed == third:
+            return None
+        record, better = copy.deepcopy(hand_record), row == tool.both_rows(finding, shown)[0]
+        record.rows[-1].correct["selected"] = [6 if better else 3, 0, 0, 0, 0]  # of 18
+        if seed == second and better:
+            record.classes = record.classes[::-1]
+        return record
+
+    monkeypatch.setattr(tool, "run_of", run_of)
+    assert tool.differences_in(shown, finding) == pytest.approx([300 / 18])
+
+
 def test_a_finding_is_judged_at_the_papers_budget_as_soon_as_both_rows_were_run(
     tool: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

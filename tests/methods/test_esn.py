@@ -338,7 +338,9 @@ def test_the_prompt_is_one_for_all_and_goes_on_training_unless_frozen(
     method = learnt(backbone, 1, freeze_prompt=freeze)
     for task, size in enumerate((2, 3), start=1):
         method.close_task()
+        prompt = method.prompt.detach().clone()
         method.begin_task(size, torch.Generator().manual_seed(task))
+        assert torch.equal(method.prompt, prompt)  # what was learnt stays
         before = {name: t.clone() for name, t in method.state_dict().items()}
         optimizer = torch.optim.SGD(method.parameter_groups(), lr=0.1, weight_decay=0.1)
         torch.stack(list(step_losses(method, *batch(method)).values())).sum().backward()

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from cprompt.errors import ConfigError
 from cprompt.methods.base import create_method, rebuild
 from cprompt.methods.ranpac import RanPAC, projection
+from cprompt.ranks import Ranks
 from cprompt.vit.promptable import FrozenViT, Prompts
 from tests.methods.common import class_tokens, learnt_in_tasks, of_class, random_images, step_losses
 
@@ -81,6 +83,55 @@ def test_the_penalty_is_the_best_of_the_last_task_on_its_held_out_fifth(
     with torch.no_grad():
         found = method(random_images(5)).numpy()
     np.testing.assert_allclose(found, naive_logits(backbone, chosen, 7), rtol=1e-3, atol=1e-3)
+
+
+def test_a_fifth_of_each_class_is_held_out_in_whatever_order_images_come(
+    backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every fifth image that arrives is of the first class; still both are held out alike."""
+    held: list[np.ndarray] = []
+
+    def keep(x: Tensor, y: Tensor, x_held: Tensor, y_held: Tensor) -> float:
+        held.append(y_held.numpy())
+        assert (len(x), len(x_held)) == (len(y), len(y_held))
+        return 1.0
+
+    monkeypatch.setattr("cprompt.methods.ranpac.best_ridge", keep)
+    method = create_method("ranpac", backbone, {"projections": M})
+    method.begin_task(2, torch.Generator())
+    targets = torch.tensor([1, 0, 1, 0, 0] * 2 + [1, 1, 0, 1, 0] * 2)
+    method.end_task([(method.embed(random_images(20)), targets)])
+    assert held[0].sum(axis=0).tolist() == [2, 2]
+
+
+class TwoAlike(Ranks):
+    """The other rank has the same images."""
+
+    def sum_(self, *tensors: Tensor) -> None:
+        for tensor in tensors:
+            tensor.mul_(2)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        return torch.cat([rows, rows])
+
+
+def test_the_penalty_is_chosen_on_the_images_of_all_ranks(
+    backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each rank would choose its own, and they would answer differently."""
+    seen: list[int] = []
+
+    def keep(x: Tensor, y: Tensor, x_held: Tensor, y_held: Tensor) -> float:
+        seen.append(len(x) + len(x_held))
+        return 1.0
+
+    monkeypatch.setattr("cprompt.methods.ranpac.best_ridge", keep)
+    method = create_method("ranpac", backbone, {"projections": M})
+    method.ranks = TwoAlike(0, 2)
+    method.begin_task(2, torch.Generator())
+    method.end_task([(method.embed(random_images(8)), torch.arange(8) % 2)])
+    assert seen == [16]
+    assert method.moments.count.tolist() == [8, 8]  # type: ignore[union-attr]
 
 
 def test_a_task_with_too_few_images_keeps_the_penalty(backbone: FrozenViT) -> None:

@@ -206,6 +206,105 @@ def answers(method: Strata, order: list[int]) -> Tensor:
     return torch.cat([response.logits[:, order], response.familiar[:, None]], 1)
 
 
+def by_view(method: Strata, number: int) -> Tensor:
+    """Narrow features (VIEWS, images, P) of a class, one image at a time."""
+    seen, _ = photos(number)
+    with torch.no_grad():
+        rows = [
+            method.project(method.feature(method.embed(x[None])))[0] for x in seen.flatten(0, 1)
+        ]
+    return torch.stack(rows).unflatten(0, (VIEWS, PER_CLASS)).double()
+
+
+def test_the_head_is_worked_out_from_what_loops_over_images_and_views_count(
+    backbone: FrozenViT,
+) -> None:
+    rows = [ALL, [2], [0, 3]]
+    method = counted(backbone, [[(c, each) for c, each in enumerate(rows)]])
+    found = method._statistics()
+    features = [by_view(method, c)[:, each] for c, each in enumerate(rows)]
+    means = torch.stack([x.mean((0, 1)) for x in features])
+    apart = torch.cat([(x - mean).flatten(0, 1) for x, mean in zip(features, means, strict=True)])
+    assert found.images.tolist() == [5, 1, 2]
+    assert (found.views, found.total) == (VIEWS, 16.0)
+    torch.testing.assert_close(found.means, means, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.within, apart.T @ apart / 16, rtol=1e-3, atol=1e-4)
+
+    # Left out are images of classes that have another one: the smallest keys first.
+    sample = method._sample(found)
+    several = [(int(photos(c)[1][i]), c, i) for c in (0, 2) for i in rows[c]]
+    assert sample.position.tolist() == [c for _, c, _ in sorted(several)]
+    views = torch.stack([by_view(method, c)[:, i] for _, c, i in sorted(several)], dim=1)
+    mean = views.mean(0) - means[sample.position]
+    # float16 is 20 times closer than one view is to the mean of both
+    close = 0.05 * float((views[0] - views.mean(0)).abs().mean())
+    assert float((sample.feature - views[0]).abs().mean()) < close
+    assert float((sample.apart - mean).abs().mean()) < close
+
+    method.forget(0)  # without its images: they stay in the covariance
+    assert method._statistics().total == 16
+    assert method._statistics().images.tolist() == [1, 2]
+
+
+def test_images_that_cannot_be_left_out_take_no_others_place(
+    backbone: FrozenViT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smallest = {c: int(photos(c)[1].min()) for c in range(3)}
+    alone = min(smallest, key=lambda c: smallest[c])  # its image comes first, and is its only one
+    first = int(photos(alone)[1].argmin())
+    tasks = [[(c, [first] if c == alone else ALL) for c in range(3)]]
+    method = counted(backbone, tasks)
+    monkeypatch.setattr("cprompt.methods.strata.LEFT_OUT", 4)
+    sample = method._sample(method._statistics())
+    assert len(sample) == 4
+    assert alone not in sample.position.tolist()
+
+
+@pytest.mark.parametrize(
+    ("keep", "classes", "each"),
+    [(600, 1, 40), (600, 15, 40), (600, 16, 38), (600, 100, 6), (600, 700, 2), (7, 3, 3)],
+)
+def test_images_kept_are_shared_by_the_classes_from_two_to_forty(
+    backbone: FrozenViT, keep: int, classes: int, each: int
+) -> None:
+    method = create_method("strata", backbone, {"width": 70, "keep": keep})
+    method.begin_task(classes, torch.Generator())
+    assert method._kept_per_class() == each  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("keep", [600, 6])
+def test_labels_are_judged_by_a_head_without_the_image(backbone: FrozenViT, keep: int) -> None:
+    """The same while learning and afterwards, whether all images are kept or two per class."""
+    method = create_method("strata", backbone, {"views": VIEWS, "width": 150, "keep": keep})
+    assert isinstance(method, Strata)
+    method.begin_task(3, torch.Generator())
+    batches, keys = [], []
+    for c, rows in enumerate(([0], ALL, ALL)):
+        seen, own = photos(c)
+        embedded = method.embed(seen[:, rows].flatten(0, 1))
+        embedded = dataclasses.replace(embedded, views=VIEWS, keys=own[rows])
+        batches.append((embedded, torch.full((VIEWS * len(rows),), c)))
+        keys += own[rows].tolist()
+    method.remember()
+    method.end_task(batches)
+    judged = method.judge()
+    assert judged is not None
+    scale = float(judged.abs().max())
+    again = method.judge(batches)
+    torch.testing.assert_close(again, judged, rtol=1e-3, atol=1e-3 * scale)
+    # The only image of its class is answered as it is: nothing would be left.
+    plain = by_view(method, 0)[0, 0].float() @ method.narrow_weight.T + method.bias
+    torch.testing.assert_close(judged[0], plain, rtol=1e-2, atol=1e-2 * scale)
+    # Those that weighed the heads: as they were answered then.
+    chosen = method.kept.smallest(99)
+    chosen = chosen[method.kept.position[chosen] > 0]
+    assert len(chosen) == (10 if keep == 600 else 4)
+    at = [keys.index(key) for key in method.kept.key[chosen].tolist()]
+    left_out = method.left_out()
+    assert left_out is not None
+    torch.testing.assert_close(judged[at], left_out.logits, rtol=1e-3, atol=1e-3 * scale)
+
+
 def test_a_returning_class_is_the_same_as_all_its_images_at_once(backbone: FrozenViT) -> None:
     once = counted(backbone, [[(c, ALL) for c in range(4)]])
     cut = counted(
@@ -326,6 +425,50 @@ def test_prediction_views_are_averaged(backbone: FrozenViT) -> None:
     torch.testing.assert_close(found.logits, F.linear(found.feature, method.weight, method.bias))
 
 
+def test_the_closer_views_are_the_middle_of_the_image_and_its_mirror_image(
+    backbone: FrozenViT,
+) -> None:
+    method = counted(backbone, [[(0, ALL), (1, ALL)]], prediction_views=4)
+    images = random_images(3)
+    middle = images[:, :, 4:-4, 4:-4]  # a tenth less on every side of 48 pixels
+    closer = F.interpolate(middle, (48, 48), mode="bilinear", align_corners=False)
+    with torch.no_grad():
+        found = method.respond(images).feature
+        views = (images, images.flip(-1), closer, closer.flip(-1))
+        expected = sum(method.feature(method.embed(x)) for x in views) / 4
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "start"),
+    [
+        ({}, 10 * 64),  # class and patch tokens of blocks 0 to 4 come before
+        ({"layers": [1, 3]}, 2 * 64),
+        ({"tokens": "class"}, 5 * 64),
+        ({"tokens": "patch"}, 5 * 64),
+    ],
+)
+def test_the_last_layers_class_token_stays_whole(
+    backbone: FrozenViT, settings: dict[str, Any], start: int
+) -> None:
+    method = create_method("strata", backbone, {"width": 10, **settings})
+    assert isinstance(method, Strata)
+    assert method.last == slice(start, start + 64)
+    feature = torch.randn(2, method.project.features)
+    narrow = method.project(feature)
+    assert narrow.shape == (2, 65)  # one number at least for all the rest
+    assert torch.equal(narrow[:, method.narrow_last], feature[:, method.last])
+
+
+def test_fewer_images_per_class_are_kept_as_classes_arrive(backbone: FrozenViT) -> None:
+    method = counted(backbone, [[(0, ALL)]], keep=6)
+    assert method.kept.position.bincount().tolist() == [5]
+    method = counted(backbone, [[(0, ALL)], [(1, ALL)]], keep=6)
+    assert method.kept.position.bincount().tolist() == [3, 3]
+    expected = [sorted(photos(c)[1].tolist())[:3] for c in (0, 1)]
+    assert [method.kept.key[method.kept.position == c].tolist() for c in (0, 1)] == expected
+
+
 @pytest.mark.parametrize("kind", ["one class", "one image", "identical", "constant", "none kept"])
 def test_degenerate_images_give_finite_answers(backbone: FrozenViT, kind: str) -> None:
     settings: dict[str, Any] = {"views": 1, "keep": 0 if kind == "none kept" else 600}
@@ -387,6 +530,18 @@ def test_what_patches_add_to_a_logit_is_exact(
         torch.testing.assert_close(found.flatten(), expected, rtol=1e-3, atol=1e-3)
         total = float(expected.sum() + rest)
         assert total == pytest.approx(float(row[position] - row.mean()), rel=1e-3, abs=1e-2)
+
+
+def test_what_a_patch_adds_to_all_logits_alike_is_no_part_of_its_share(backbone: FrozenViT) -> None:
+    method = learnt(backbone, [[0, 1], [2]])
+    images, at = random_images(3), torch.tensor([2, 0, 1])
+    with torch.no_grad():
+        before = method.patch_shares(images, at)
+        assert before is not None
+        scale = float(before.abs().max())
+        method.weight = method.weight + method.weight.std() * torch.randn(method.weight.shape[1])
+        after = method.patch_shares(images, at)
+    torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-4 * scale)
 
 
 @pytest.mark.parametrize("settings", [{"tokens": "class"}, {"prediction_views": 2}])

@@ -241,6 +241,7 @@ def test_a_stream_of_200_classes_in_20_tasks_agrees_with_counting_images() -> No
         ([[1, 0], [1, 0]], [2, 0], "task 1 has 0 test images, so its accuracy is undefined"),
         ([[1, 1], [1, 1]], [2, 2], "not learnt yet"),
         ([[1, 0], [3, 1]], [2, 2], r"correct\[1, 0\] is 3, but task 0 has 2 test images"),
+        ([[1, 0], [3, 1]], [2, 5], r"correct\[1, 0\] is 3, but task 0 has 2 test images"),
         ([[-1, 0], [1, 1]], [2, 2], r"correct\[0, 0\] is -1"),
         ([[0.5, 0.0]], [2, 2], "`correct` must hold image counts"),
         ([[1, 0]], [2.0, 2.0], "`count` must hold image counts"),

@@ -83,6 +83,32 @@ def test_every_try_is_on_held_out_images_of_the_first_three_tasks() -> None:
         assert config.stream.first_tasks == (1 if single else 3)
 
 
+def test_a_try_is_run_with_its_own_settings() -> None:
+    slca = GRID.row("slca")
+    rates = [try_config(GRID, slca, n, "cars10").training.lr for n in range(1, 5)]
+    assert rates == [0.01, 0.01, 0.003, 0.03]
+    for row, number, benchmark in EVERY_TRY:
+        one = row.tries[number - 1]
+        config = try_config(GRID, row, number, benchmark)
+        assert config.flavour == one.flavour
+        found = flatten(config.to_dict())
+        for name, value in settings_of_try(row, one, benchmark).items():
+            assert found[name] == value, (row.name, number, name)
+
+
+def test_factors_round_to_whole_numbers_and_to_numbers_that_can_be_read() -> None:
+    row = TunedRow("slca", "SLCA", "slca", {"training.epochs": 5, "training.lr": 0.0028125}, ())
+    less = Try("official", {}, {"training.epochs": 0.3, "training.lr": 0.3})
+    found = settings_of_try(row, less, "cars10")
+    assert (found["training.epochs"], found["training.lr"]) == (2, 0.00084375)
+
+
+def test_a_try_may_change_what_the_row_sets() -> None:
+    row = TunedRow("slca", "SLCA", "slca", {"training.epochs": 5}, ())
+    other = Try("official", {"training.epochs": 7}, {})
+    assert settings_of_try(row, other, "cars10") == {"training.epochs": 7}
+
+
 def test_factors_multiply_what_the_recipe_says_for_the_benchmark() -> None:
     row = TunedRow("slca", "SLCA", "slca", {}, ())
     twice = Try("official", {}, {"training.epochs": 2.0})

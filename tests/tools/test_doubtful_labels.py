@@ -35,3 +35,15 @@ def test_what_is_found_is_counted(tool: ModuleType) -> None:
         "found_in_reported": 50.0,
         "reported_rightly": 50.0,
     }
+
+
+def test_what_is_found_in_the_worst_tenth_is_a_share_of_all_wrong_labels(tool: ModuleType) -> None:
+    """Three of 30 photos are looked at: two of four wrong ones, the fourth worst is another."""
+    p = np.tile([0.8, 0.2], (30, 1))
+    for number, own in ((4, 0.3), (9, 0.4), (20, 0.5), (2, 0.6)):
+        p[number] = [own, 1 - own]
+    wrong = np.zeros(30, dtype=bool)
+    wrong[[4, 20, 2, 15]] = True
+    found = tool.found_among(p, np.zeros(30, dtype=np.int64), wrong)
+    assert found["found_in_the_worst_tenth"] == 50.0
+    assert (found["reported"], found["found_in_reported"], found["reported_rightly"]) == (0, 0, 0)

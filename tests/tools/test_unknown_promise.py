@@ -72,9 +72,20 @@ def test_it_counts_what_the_classifier_refuses(
     assert refused["known"] == round(100 * np.mean([a == "unknown" for a in answers]), 2)
     others = classifier.predict(foreign)
     assert refused["foreign"] == round(100 * np.mean([a == "unknown" for a in others]), 2)
+    by_class = {
+        name: np.mean([a == "unknown" for a, b in zip(answers, truth, strict=True) if b == name])
+        for name in teach
+    }
+    assert refused["worst_class"] == round(100 * max(by_class.values()), 2)
     best = classifier.predict(list(files), unknown=False)
     right = [a == b for a, b in zip(best, truth, strict=True)]
     assert run["accuracy"] == round(100 * np.mean(right), 2)
+    top = classifier.predict_proba(list(files)).max(axis=1)
+    gap = 0.0
+    for low in range(10):
+        inside = (top > low / 10) & (top <= (low + 1) / 10)
+        gap += abs(float(np.asarray(right)[inside].sum() - top[inside].sum()))
+    assert run["ece"] == pytest.approx(100 * gap / len(top), abs=0.01)
 
 
 def _pairs(photos: dict[str, list[Path]]) -> list[tuple[Path, str]]:

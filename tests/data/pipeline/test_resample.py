@@ -57,6 +57,8 @@ def cases() -> Iterator[tuple[str, Preparation, ViewChain]]:
         preparation = build(recipe, 4, "none")
         numbers = rng.random((len(SIZES), DRAWS))
         yield f"{recipe} train", preparation, preparation.train_views(numbers, np.array(SIZES))
+    # The centre of an upright image is cut out further down, that of a wide one further right.
+    yield "photo test", preparation, build("photo", 4, "none").test_views(np.array(SIZES))
 
 
 NAMES = [name for name, _, _ in cases()]

@@ -58,6 +58,11 @@ def test_photos_are_tested_on_the_centre_of_a_slightly_larger_image(recipe: str)
     )
 
 
+def test_the_margin_is_rounded_to_the_nearest_pixel() -> None:
+    (view,) = build("photo", 48, "none").test_views(same_size(1, 100, 200))  # 48 * 8/7 = 54.9
+    assert view.resized.tolist() == [[55, 110]]
+
+
 def test_at_224_the_short_side_is_256() -> None:
     image = scenery(512, 512)
     halved = image.resize((256, 256), Image.Resampling.BILINEAR)
@@ -213,11 +218,35 @@ def test_from_the_same_numbers_the_box_is_torchvisions(scale: Any, ratio: Any) -
         # Nine tenths of the area at a ratio from 3/4 to 4/3 never fit into these.
         (100, 1000, [0, 433, 100, 133]),  # 100 * 4/3 = 133.3; (1000 - 133) // 2
         (1000, 100, [433, 0, 133, 100]),
+        (8, 100, [0, 44, 8, 11]),  # 8 * 4/3 = 10.7 is rounded
+        (100, 8, [44, 0, 11, 8]),
     ],
 )
 def test_where_no_try_fits_the_crop_is_central(height: int, width: int, box: list[int]) -> None:
     boxes = random_crops(uniforms(50), same_size(50, height, width), (0.9, 1.0), RATIO)
     assert boxes.tolist() == [box] * 50
+
+
+@pytest.mark.parametrize(
+    ("recipe", "least", "low", "high"),
+    [
+        ("photo", 0.08, 3 / 4, 4 / 3),
+        ("wide", 0.3, 3 / 4, 4 / 3),
+        ("drawn", 0.6, 0.87, 1.15),
+    ],
+)
+def test_crops_are_as_large_and_as_stretched_as_the_recipe_says(
+    recipe: str, least: float, low: float, high: float
+) -> None:
+    """Of 5000 crops of a large square the extremes are near the bounds."""
+    numbers, sizes = uniforms(5000), same_size(5000, 1000, 1000)
+    (views,) = build(recipe, 8, "none").train_views(numbers, sizes)
+    height, width = views.window[:, 2].astype(float), views.window[:, 3].astype(float)
+    area, ratio = height * width / 1e6, width / height
+    assert area.min() == pytest.approx(least, abs=0.01)
+    assert area.max() == pytest.approx(1, abs=0.05)
+    assert ratio.min() == pytest.approx(low, rel=0.01)
+    assert ratio.max() == pytest.approx(high, rel=0.01)
 
 
 def assert_same_distribution(ours: NDArray[Any], theirs: NDArray[Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cprompt.methods.parts.class_moments import ClassMoments
+from cprompt.methods.parts.class_moments import ClassMoments, shrunk
 
 D, SIZES = 6, (4, 1, 3)
 
@@ -106,6 +106,53 @@ def test_a_class_dropped_without_its_features_leaves_the_covariance() -> None:
     torch.testing.assert_close(moments.within(), within, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(moments.means(), means[:2])
     assert float(moments.left) == SIZES[2]
+
+
+def test_a_dropped_class_stays_in_the_covariance_of_two_sites_together() -> None:
+    """What is left of it counts as often after merging as where it was learnt."""
+    x, y = features()
+    here, there = ClassMoments(D), ClassMoments(D)
+    here.open(2)
+    here.add(x[y < 2], y[y < 2])
+    there.open(2)
+    there.add(x[y != 1], (y[y != 1] > 0).long())
+    there.drop(0)  # its four features stay in the covariance
+    here.open(1)
+    here.merge(there, torch.tensor([2]))
+    groups = [x[y == c].double() for c in (0, 1, 0, 2)]  # class 0 once more, without a mean
+    scatter = sum((g - g.mean(0)).T @ (g - g.mean(0)) for g in groups)
+    expected = scatter / sum(len(g) for g in groups)
+    torch.testing.assert_close(here.within(), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_a_class_without_images_can_be_dropped() -> None:
+    moments = counted(torch.arange(sum(SIZES)))
+    within = moments.within()
+    moments.open(1)
+    moments.drop(len(SIZES))
+    torch.testing.assert_close(moments.within(), within)
+
+
+def test_one_image_in_place_of_another_is_told_among_a_thousand() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(1000, D, generator=rng) + 3
+    moments = ClassMoments(D)
+    moments.open(1)
+    moments.add(x, torch.zeros(len(x), dtype=torch.long))
+    rounded = x * (1 + 1e-5 * torch.randn(x.shape, generator=rng))
+    assert moments.were_counted(0, rounded)
+    length = float(x.square().sum(1).mean().sqrt())
+    other = x.clone()
+    other[7, 0] += 0.3 * length
+    assert not moments.were_counted(0, other)
+    assert not moments.were_counted(0, torch.cat([x, torch.zeros(1, D)]))
+    assert not moments.were_counted(0, x[:-1])
+
+
+def test_shrinking_a_covariance_leaves_it_as_it_was() -> None:
+    covariance = torch.diag(torch.tensor([1.0, 3.0]))
+    torch.testing.assert_close(shrunk(covariance, 0.5), torch.diag(torch.tensor([2.0, 4.0])))
+    torch.testing.assert_close(covariance, torch.diag(torch.tensor([1.0, 3.0])))
 
 
 def test_one_triangle_is_saved() -> None:

@@ -114,6 +114,11 @@ def test_splitting_by_task_pads_small_tasks() -> None:
     assert rows.tolist() == [[0, 1, 2, inf], [3, inf, inf, inf], [4, 5, 6, 7]]
 
 
+def test_splitting_by_tasks_of_one_size_keeps_each_tasks_classes_together() -> None:
+    rows = split_by_task(torch.arange(12.0).view(2, 6), (2, 2, 2))
+    assert rows.tolist() == [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9], [10, 11]]]
+
+
 def test_what_was_first_used_in_inference_mode_can_be_trained_with() -> None:
     sizes = (2, 5, 1)  # a table of columns that no other test has made
     with torch.inference_mode():

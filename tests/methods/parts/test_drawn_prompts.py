@@ -61,6 +61,12 @@ def test_nothing_is_told_where_all_drew_the_current_task() -> None:
     assert drawn(3, 1, 0) == ([], [])
 
 
+def test_without_prompt_consistency_no_task_is_drawn(backbone: FrozenViT) -> None:
+    settings = {"length": 1, "pcl": False}
+    method = midway(METHODS["cprompt"], backbone, (2, 3), settings)
+    assert method.draw(5, torch.Generator().manual_seed(0)) == {}
+
+
 def test_features_of_old_prompts_take_their_images_places_without_gradient() -> None:
     draws = {"old_images": torch.tensor([3, 1, 1]), "old_tasks": torch.tensor([0, 2, 2])}
     h = torch.arange(10.0).view(5, 2).requires_grad_()

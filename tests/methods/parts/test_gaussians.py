@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from cprompt.methods.parts.gaussians import (
     task_of_class,
 )
 from cprompt.methods.parts.growing_rows import GrowingRows
+from cprompt.ranks import Ranks
 
 KINDS = ["full", "variance"]
 DIM = 6
@@ -78,6 +81,38 @@ def test_running_moments_equal_numpys(kind: Covariance, batch: int, offset: floa
     np.testing.assert_allclose(moments.covariance().numpy(), covariance, rtol=1e-9, atol=1e-9)
 
 
+class Pair(Ranks):
+    """One of two ranks that run as threads of this process."""
+
+    meeting = threading.Barrier(2, timeout=60)
+    brought: ClassVar[dict[int, Tensor]] = {}
+
+    def sum_(self, *tensors: Tensor) -> None:
+        for tensor in tensors:
+            self.brought[self.rank] = tensor.clone()
+            self.meeting.wait()
+            total = self.brought[0] + self.brought[1]
+            self.meeting.wait()
+            tensor.copy_(total)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "shared"])
+def test_two_ranks_have_the_moments_of_all_images(kind: Any) -> None:
+    """Each has counted its own images; of some classes it has one or none."""
+    x, classes = features()
+    whole = RunningMoments(len(COUNTS), DIM, kind)
+    whole.add(x, classes)
+    each = [RunningMoments(len(COUNTS), DIM, kind) for _ in range(2)]
+    for moments, part in zip(each, torch.arange(len(x)).split(30), strict=True):
+        moments.add(x[part], classes[part])
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda rank: each[rank].add_over_ranks(Pair(rank, 2)), range(2)))
+    for moments in each:
+        assert torch.equal(moments.count, whole.count)
+        torch.testing.assert_close(moments.mean, whole.mean, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(moments.scatter, whole.scatter, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_stored_belongs_to_the_latest_classes(kind: Covariance) -> None:
     gaussians = kept(kind)
@@ -129,6 +164,10 @@ def test_the_only_image_of_a_class_is_drawn_with_the_ridges_noise(kind: Covarian
     around = drawn[classes == 3] - x[own == 1]
     assert around.std().item() == pytest.approx(math.sqrt(RIDGE), rel=0.02)
     assert around.mean().abs().item() < 1e-3
+
+
+def test_the_ridge_is_that_of_both_papers_code() -> None:
+    assert RIDGE == 1e-4
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from cprompt.methods.base import create_method
-from cprompt.methods.parts.heads import HeadInit, new_head
+from cprompt.methods.parts.consistency import Smoothing, ccl_loss
+from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads, HeadInit, new_head
 from cprompt.research.config import resolve
 from cprompt.vit.promptable import FrozenViT
 
@@ -50,6 +51,43 @@ def test_a_normal_head_has_the_deviation_of_timms(rng: torch.Generator) -> None:
     assert weight.std().item() == pytest.approx(0.02, rel=0.01)
     assert weight.mean().item() == pytest.approx(0, abs=3e-4)
     assert torch.equal(bias, torch.zeros(500))
+
+
+def test_a_class_of_each_old_task_is_drawn_for_every_image() -> None:
+    heads = ConsistentHeads(DIM, ConsistencyConfig(smoothing="roh"))
+    rng = seeded()
+    for old_tasks, size in enumerate((3, 1, 4)):
+        heads.open(size, rng)
+        drawn = heads.draw(5, seeded())
+        if old_tasks:
+            expected = torch.rand(5, old_tasks, generator=seeded())
+            assert torch.equal(drawn["classes"], expected)
+        else:
+            assert drawn == {}
+        heads.close()
+
+
+@pytest.mark.parametrize("smoothing", ["adaptive", "edl", "roh"])
+def test_classifier_consistency_is_computed_with_the_settings(smoothing: Smoothing) -> None:
+    """Against the loss of the paper, given what the old heads and the current one say."""
+    config = ConsistencyConfig(tau=3.0, margin=2.5, alpha=0.25, smoothing=smoothing)
+    heads, rng = ConsistentHeads(8, config), seeded()
+    for size in (2, 3, 2):
+        if heads.sizes:
+            heads.close()
+        heads.open(size, rng)
+    h, drawn = torch.randn(2, 6, 8, generator=rng)
+    draws = heads.draw(6, rng)
+    losses = heads.losses(h, drawn, torch.tensor([0, 1, 1, 0, 1, 0]), draws)
+    given = {"tau": 3.0, "margin": 2.5, "alpha": 0.25, "smoothing": smoothing}
+    uniforms = draws.get("classes")
+    expected = ccl_loss(heads.old(h), (2, 3), heads.current(h), uniforms=uniforms, **given)
+    torch.testing.assert_close(losses["ccl"], expected)
+    for name, other in (("tau", 1.5), ("margin", 0.0), ("alpha", 1.0)):
+        if smoothing == "adaptive" or name == "alpha":
+            changed: Any = {**given, name: other}
+            value = ccl_loss(heads.old(h), (2, 3), heads.current(h), uniforms=uniforms, **changed)
+            assert abs(float(value - expected)) > 1e-4, name  # it would be noticed
 
 
 def test_a_head_of_zeros_leaves_the_later_draws_as_they_are() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cprompt.methods.parts.kept_images import KeptImages
+from cprompt.ranks import Ranks
 
 D = 3
 
@@ -35,6 +36,37 @@ def test_the_smallest_keys_of_each_class_stay(parts: int, seed: int) -> None:
         at = int((keys == key).nonzero())
         assert torch.equal(row, feature[at].half())
         assert torch.equal(mean, (feature[at] + 1).half())
+
+
+def test_the_smallest_keys_of_all_classes_come_first() -> None:
+    found, (keys, _, _) = kept(torch.arange(40), 1, most=3), images()
+    expected = sorted(
+        key for c in range(4) for key in sorted(keys[torch.arange(40) % 4 == c].tolist())[:3]
+    )
+    assert found.key[found.smallest(5)].tolist() == expected[:5]
+    assert found.key[found.smallest(99)].tolist() == expected
+
+
+def test_what_was_kept_before_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where two processes count: each adds its own images to those that both have."""
+    keys, position, feature = images()
+    rows = torch.arange(40).chunk(3)
+    ranks = Ranks(0, 2)
+    theirs = kept(rows[2], 1, most=3)  # what the other process has counted of its part
+    both = {name: getattr(theirs, name) for name in ("key", "position", "feature", "mean")}
+
+    def gather(self: Ranks, mine: torch.Tensor) -> torch.Tensor:
+        (other,) = [v for n, v in both.items() if getattr(found, n) is mine]
+        return torch.cat([mine, other])
+
+    monkeypatch.setattr(Ranks, "gather", gather)
+    found = kept(rows[0], 1, most=3)
+    with found.counting(ranks, most=3):
+        part = rows[1]
+        found.add(keys[part], position[part], feature[part], feature[part] + 1, 3)
+    whole = kept(torch.arange(40), 1, most=3)
+    for name in both:
+        assert torch.equal(getattr(found, name), getattr(whole, name)), name
 
 
 def test_a_smaller_limit_later_gives_what_it_would_have_given_at_once() -> None:

@@ -23,6 +23,28 @@ def test_new_keys_are_orthonormal_to_each_other_and_to_the_old_ones() -> None:
     torch.testing.assert_close(rows @ rows.T, torch.eye(8), atol=1e-6, rtol=0)
 
 
+def test_keys_that_fill_all_dimensions_are_orthonormal() -> None:
+    rng = torch.Generator().manual_seed(0)
+    old = orthonormal_rows(10, torch.empty(0, 16), rng)
+    for rows in (
+        torch.cat([old, orthonormal_rows(6, old, rng)]),
+        orthonormal_rows(16, torch.empty(0, 16), rng),
+    ):
+        torch.testing.assert_close(rows @ rows.T, torch.eye(16), atol=1e-6, rtol=0)
+
+
+def test_new_keys_are_the_drawn_rows_made_orthonormal_one_after_another() -> None:
+    """Gram-Schmidt written out: no direction is preferred, as with a decomposition's own signs."""
+    drawn = torch.randn(5, 16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    expected: list[torch.Tensor] = []
+    for row in drawn:
+        for done in expected:
+            row = row - (row @ done) * done
+        expected.append(row / row.norm())
+    rows = orthonormal_rows(5, torch.empty(0, 16), torch.Generator().manual_seed(2))
+    torch.testing.assert_close(rows.double(), torch.stack(expected), atol=1e-6, rtol=0)
+
+
 def test_more_keys_than_dimensions_are_still_unit_rows() -> None:
     rng = torch.Generator().manual_seed(0)
     old = orthonormal_rows(14, torch.empty(0, 16), rng)

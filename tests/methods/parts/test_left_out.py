@@ -142,6 +142,35 @@ def test_nearest_mean_leaves_out_the_image_in_its_own_mean() -> None:
     torch.testing.assert_close(x @ found.weight.T + found.bias, expected)
 
 
+def test_each_amount_of_shrinkage_has_its_own_factor() -> None:
+    stats = statistics()
+    for amount in (0.1, 2.0, 0.1):
+        factor = stats.factor(amount)
+        mean = float(stats.within.diagonal().mean())
+        expected = stats.within + amount * mean * torch.eye(P, dtype=torch.float64)
+        torch.testing.assert_close(factor @ factor.T, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_part_has_the_covariance_of_its_columns() -> None:
+    part = statistics().part(slice(1, 4))
+    assert part.means.shape == (len(SIZES), 3)
+    for i in range(3):
+        for j in range(3):
+            assert part.within[i, j] == statistics().within[i + 1, j + 1]
+
+
+def test_no_distance_is_negative_where_rounding_says_more_than_was_counted() -> None:
+    """All that was counted of how images differ is one pair, kept as float16 a little too long."""
+    apart = torch.tensor([[1.0, 0], [-1, 0]], dtype=torch.float64)
+    means = torch.tensor([[0.0, 0], [0, 4]], dtype=torch.float64)
+    counts = torch.tensor([2.0, 1], dtype=torch.float64)
+    stats = Statistics(means, apart.T @ apart / 3, counts, views=1, total=3.0)
+    rounded = 1.001 * apart
+    head = gaussian(stats, 1e-4, Sample(rounded, rounded, torch.tensor([0, 0])))
+    assert float(head.half_square.min()) >= 0
+    assert float(head.tau) >= 0
+
+
 @pytest.mark.parametrize("kind", ["identical", "one class", "constant"])
 def test_degenerate_features_give_finite_scores(kind: str) -> None:
     x, y = features()

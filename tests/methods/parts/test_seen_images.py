@@ -31,6 +31,21 @@ def test_if_all_images_of_a_class_are_kept_their_keys_tell() -> None:
     assert found.tolist() == [True, False, False, True]
 
 
+def test_if_all_images_of_a_class_are_kept_they_do_not_speak_for_others() -> None:
+    learnt = kept(5, [4, 8], [0, 0])
+    assert were_learnt(seen([4, 8, 9], [0, 0, 0]), learnt, counts(2)).tolist() == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_the_kept_ones_of_a_class_speak_for_no_other_class() -> None:
+    learnt = kept(2, [4, 8, 20, 30], [0, 0, 0, 0])  # 4 and 8 stay
+    found = were_learnt(seen([4, 8, 20, 30], [0, 0, 0, 1]), learnt, counts(4, 3))
+    assert found.tolist() == [True, True, True, False]
+
+
 def test_beyond_the_kept_ones_the_kept_ones_speak_for_the_others() -> None:
     learnt = kept(2, [4, 8, 20, 30], [0, 0, 0, 0])  # 4 and 8 stay
     whole = seen([30, 20, 8, 4, 6], [0] * 5)
