@@ -63,6 +63,14 @@ def test_a_photo_learnt_under_another_label_was_learnt_all_the_same() -> None:
     assert were_learnt(seen([4], [1]), learnt, counts(2, 1)).tolist() == [True]
 
 
+def test_a_kept_photo_that_moved_to_another_label_still_speaks_for_those_it_was_learnt_with() -> (
+    None
+):
+    learnt = kept(2, [4, 8, 20, 30], [0, 0, 0, 0])  # 4 and 8 stay
+    moved = seen([4, 8, 20, 30], [1, 0, 0, 0])
+    assert were_learnt(moved, learnt, counts(4, 3)).tolist() == [True] * 4
+
+
 def test_parts_are_joined_in_order_with_the_first_view_and_the_mean() -> None:
     both = SeenImages.joined([seen([1, 2], [0, 0]), seen([3], [1])])
     assert both.key.tolist() == [1, 2, 3]

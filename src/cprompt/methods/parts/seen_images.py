@@ -44,7 +44,7 @@ def were_learnt(seen: SeenImages, kept: KeptImages, images: Tensor) -> Tensor:
     `images` (C,) is how many of each class were learnt. `kept` are those of them with the smallest
     keys. So if all of a class are kept, the answer is certain. If not, an image with a smaller key
     than the largest kept one is certain too; one with a larger key is taken as learnt if all kept
-    images of its class are among those seen.
+    images of its class are among those seen, under whatever label.
     """
     found = torch.isin(seen.key, kept.key)
     for c in set(seen.position.tolist()):
@@ -52,6 +52,6 @@ def were_learnt(seen: SeenImages, kept: KeptImages, images: Tensor) -> Tensor:
         mine = seen.position == c
         if not len(own) or len(own) >= int(images[c]):
             continue
-        if torch.isin(own, seen.key[mine]).all():
+        if torch.isin(own, seen.key).all():  # one may be seen under another label now
             found |= mine & (seen.key > own.max())
     return found
