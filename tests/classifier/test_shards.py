@@ -124,6 +124,25 @@ def test_a_photo_in_two_classes_is_found_across_shards() -> None:
         tiny().learn_counted(list(zip(images, names, strict=True)), one_by_one(3))
 
 
+def test_photos_learnt_in_an_earlier_batch_are_told_as_in_one_process() -> None:
+    class Told(Observer):
+        def __init__(self) -> None:
+            self.messages: list[str] = []
+
+        def noticed(self, message: str) -> None:
+            self.messages.append(message)
+
+    whole, parts = Told(), Told()
+    images, names = batch(1, red=25, blue=25)
+    again = photos("red", 2)
+    pairs = list(zip(images + again, [*names, "red", "red"], strict=True))
+    learnt({"red": 5, "sea": 4}).learn(pairs, observer=whole)
+    learnt({"red": 5, "sea": 4}).learn_counted(pairs, one_by_one(3), observer=parts)
+    assert parts.messages == whole.messages
+    (told,) = parts.messages
+    assert told.startswith("at least 2 photos were learnt in an earlier batch, so they count twice")
+
+
 def test_a_shard_of_which_nothing_exists_is_an_error_of_its_place(tmp_path: Path) -> None:
     files = [tmp_path / f"{i}.png" for i in range(3)]
     with pytest.raises(DataError, match="nor does any other of 3 photos") as error:

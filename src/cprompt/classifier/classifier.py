@@ -185,7 +185,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         plan = Plan.of(self, self._load(), start.method.extra_views, len(photos))
         observer.stream_begins(start.method.n_tasks + 1)
         counts, reports = count(plan, photos, names, observer)
-        unread = concluded(reports, photos, names, observer, strict)
+        unread = concluded(reports, photos, names, observer, strict, start.method.kept_keys())
         learnt = learn_absorbed(
             self,
             start,

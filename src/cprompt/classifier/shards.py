@@ -6,7 +6,7 @@ processes is plain: a plan, some photos with labels, and counts as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -195,16 +195,18 @@ def concluded(
     labels: Sequence[str],
     observer: Observer,
     strict: bool = False,
+    before: Collection[int] = (),
 ) -> dict[int, DataError]:
     """All photos that could not be read, by their number; see `check_unread`.
 
-    Photos that are there twice are reported as in one process; see `RepeatedPhotos`.
+    Photos that are there twice, or whose content keys are in `before`, are reported as in one
+    process; see `RepeatedPhotos`.
     """
     unread = {i: error for report in reports for i, error in report.unread.items()}
     check_unread(unread, len(photos), strict)
     repeated = [report.repeated for report in reports if report.repeated is not None]
     if len(repeated) == len(reports):
-        RepeatedPhotos.joined(repeated).check(photos, labels, observer)
+        RepeatedPhotos.joined(repeated).check(photos, labels, observer, before)
     else:
         observer.noticed(f"{len(photos)} photos are too many to look for photos that repeat")
     return unread
