@@ -142,6 +142,36 @@ def test_photos_that_were_not_learnt_cannot_be_forgotten() -> None:
         classifier.forget("gren")
 
 
+def test_too_few_photos_to_forget_are_refused_before_any_is_read() -> None:
+    classifier = learnt({"red": 6, "green": 5}, {"blue": 7, "green": 3, "grey": 4})
+    unreadable = [b"no image"]
+    with pytest.raises(ModelError, match=r"^'green' was learnt from 8 photos, not from 1; give"):
+        classifier.forget("green", unreadable)
+    classifier.merge_classes("red", "green").rename("green", "lime").forget("grey")
+    classifier.merge(learnt({"lime": 2}))
+    with pytest.raises(ModelError, match="'lime' was learnt from 16 photos, not from 1;"):
+        classifier.forget("lime", unreadable)
+    assert [  # what history says is what was counted
+        (sum(batch.photos.get(name, 0) for batch in classifier.history_), count)
+        for name, count in zip(classifier.classes_, counted_images(classifier), strict=True)
+    ] == [(16, 16), (7, 7)]
+
+
+def counted_images(classifier: ContinualClassifier) -> list[float]:
+    method = classifier.method_
+    return [float(n) / method.config.views for n in method.moments.count]  # type: ignore[union-attr, attr-defined]
+
+
+def test_photos_learnt_in_two_precisions_cannot_be_taken_back_and_it_is_said() -> None:
+    classifier = tiny()
+    classifier.learn(*batch(0, **A))
+    classifier.set_params(precision="bf16")
+    classifier.learn(*batch(1, **B))
+    green = [*photos("green", 5, seed=0), *photos("green", 3, seed=1)]
+    with pytest.raises(ModelError, match=r"partly in bf16 and partly in fp32 cannot be taken back"):
+        classifier.forget("green", green)
+
+
 def test_the_last_class_stays() -> None:
     with pytest.raises(ModelError, match="only class"):
         learnt({"red": 3}).forget("red")

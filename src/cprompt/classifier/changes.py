@@ -14,7 +14,7 @@ from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import PhotoLike
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline.views import Preparation
-from cprompt.errors import ModelError
+from cprompt.errors import ModelError, counted
 from cprompt.methods.base import Method
 from cprompt.training.observers import Observer
 
@@ -32,6 +32,12 @@ def forgotten(
     if photos is None:
         method.forget(at)
     else:
+        learnt = sum(batch.photos.get(name, 0) for batch in state.history)
+        if len(photos) != learnt:  # told before they are read
+            raise ModelError(
+                f"{name!r} was learnt from {counted(learnt, 'photo')}, not from {len(photos):,}",
+                hint="give exactly those, or forget the class without photos",
+            )
         _forget_photos(parameters, method, at, photos, preparation)
     names = (*state.names[:at], *state.names[at + 1 :])
     history = [

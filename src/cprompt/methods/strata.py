@@ -281,7 +281,8 @@ class Strata(Method):
                 images = int(self.moments.count[at]) // self.config.views
                 raise ModelError(
                     f"these are not the {counted(images, 'photo')} that the class was learnt from",
-                    hint="give exactly those, or forget the class without photos",
+                    hint="give exactly those, or forget the class without photos; photos learnt "
+                    "partly in bf16 and partly in fp32 cannot be taken back",
                 )
         self.moments.drop(at, features)
         self.kept.drop(at)
