@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import save
 
 from cprompt import ContinualClassifier
 from cprompt.errors import DataError, ModelError
+from cprompt.files import write_bytes
+from cprompt.vit.loading import load_backbone
 from tests.classifier.common import batch, learnt, photos, tiny
 
 ASKED = [photo for name in ("red", "green", "blue", "grey") for photo in photos(name, 3, seed=99)]
@@ -207,6 +210,7 @@ def test_two_sites_make_one_model() -> None:
     ("other", "said"),
     [
         ({"weights": "random:1"}, r"backbone: test_vit \(random:0\) and test_vit \(random:1\);"),
+        ({"image_size": 64}, "backbone: image_size 48 and 64;"),
         ({"backbone": "test_vit2"}, r"backbone: test_vit and test_vit2;"),
         ({"settings": {"views": 2}}, "method: views 3 and 2;"),
         ({"method": "nearest_mean"}, "method: strata and nearest_mean;"),
@@ -221,6 +225,15 @@ def test_different_models_are_not_merged(other: dict[str, object], said: str) ->
         classifier.merge(foreign)
     assert len(str(caught.value)) < 200
     assert classifier.model_id == before
+
+
+def test_models_on_the_same_weights_in_other_places_are_merged(tmp_path: Path) -> None:
+    state = load_backbone("test_vit", "random:0", 48)._named_weights()
+    files = [tmp_path / "here" / "w.safetensors", tmp_path / "there" / "of_a_friend.safetensors"]
+    for file in files:
+        write_bytes(file, save(dict(state)))
+    one, other = (learnt(each, weights=str(file)) for each, file in zip((A, B), files, strict=True))
+    assert one.merge(other).classes_ == ["red", "green", "blue", "grey"]
 
 
 def test_what_strata_does_not_use_does_not_prevent_merging() -> None:

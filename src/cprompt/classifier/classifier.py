@@ -275,7 +275,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         state, theirs = self._learnt_state(), other._learnt_state()
         of_other = other._about(theirs)
         for part, value in self._about(state).items():
-            if part not in _NOT_COMPARED and value != of_other[part]:
+            if part not in _NOT_COMPARED and changes.differ(part, value, of_other[part]):
                 raise ModelError(
                     f"the models differ in their {part}: "
                     f"{changes.difference(part, value, of_other[part])}",
