@@ -360,7 +360,9 @@ def test_a_photo_that_can_be_removed_at_last_is_removed_and_not_answered_again(
             patch.setattr(time, "monotonic", lambda: later)
             assert looks(inbox, classifier, 3) == []  # tried again, and no news
         monkeypatch.setattr(time, "monotonic", lambda: later + 60)
-        monkeypatch.setattr(inbox_module, "explain_readable", lambda *_, **__: pytest.fail("answered"))
+        monkeypatch.setattr(
+            inbox_module, "explain_readable", lambda *_, **__: pytest.fail("answered")
+        )
         (removed,) = looks(inbox, classifier, 3)
     assert told.error is not None
     assert removed == dataclasses.replace(told, error=None)

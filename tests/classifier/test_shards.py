@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
@@ -59,11 +60,19 @@ def test_every_photo_is_in_one_shard_and_no_batch_is_cut(
     found = cut(photos, shards, views, torch.device(device))
     assert [i for part in found for i in part] == list(range(photos))
     assert len(found) <= shards
-    per_batch = inputs // (1 + views)
+    per_batch = math.ceil(inputs / (1 + views))
     for part in found:
         assert part.start % 256 % per_batch == 0
     if photos == 600:
         assert [len(part) for part in found] == pytest.approx([200] * 3, abs=2 * per_batch)
+
+
+@pytest.mark.parametrize(
+    ("device", "views", "passes"),
+    [("cuda", 2, [86, 86, 84]), ("cuda", 0, [256]), ("cpu", 2, [22] * 11 + [14])],
+)
+def test_no_pass_is_left_with_a_photo_or_two(device: str, views: int, passes: list[int]) -> None:
+    assert [len(part) for part in cut(256, 99, views, torch.device(device))] == passes
 
 
 @pytest.mark.parametrize("shards", [1, 2, 7])

@@ -105,7 +105,9 @@ class Inbox:
         """Photos that stay in the inbox: copied, not readable, or not to be moved."""
         self._failed: dict[Path, _Failure] = {}
         self._journal = {
-            (row["photo"], row["size"], row["time"]): _Noted(*(row[name] for name in _Noted._fields))
+            (row["photo"], row["size"], row["time"]): _Noted(
+                *(row[name] for name in _Noted._fields)
+            )
             for row in self._read_journal()
         }
 
@@ -299,7 +301,10 @@ class Inbox:
         for line in path.read_bytes().splitlines() if path.is_file() else []:
             with suppress(ValueError):  # the last line of a process that was killed
                 row = json.loads(line)
-                if isinstance(row, dict) and {"photo", "size", "time", *_Noted._fields} <= row.keys():
+                if (
+                    isinstance(row, dict)
+                    and {"photo", "size", "time", *_Noted._fields} <= row.keys()
+                ):
                     yield row
 
 

@@ -21,6 +21,7 @@ from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import DETAIL, PhotoLike, load_photo
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.decoded import DecodedImages, ImageArray
+from cprompt.data.pipeline.loader import images_per_pass
 from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
 from cprompt.device import inputs_at_once, pick_device
 from cprompt.errors import BackboneError, DataError
@@ -228,7 +229,7 @@ def cut(photos: int, shards: int, extra_views: int, device: torch.device) -> lis
     So every photo passes through the backbone in the same batch as in one process on `device`, and
     its feature is the same to the last bit. There are no more shards than batches.
     """
-    per_batch = max(1, inputs_at_once(device) // (1 + extra_views))
+    per_batch = images_per_pass(inputs_at_once(device), extra_views)
     starts = [
         start
         for part in range(0, photos, DECODED_AT_ONCE)
