@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +20,12 @@ from cprompt.classifier.photo_sources import (
     LabelledPhotos,
     class_name,
     labelled,
+    notice_layout,
     photos_of_class,
 )
 from cprompt.classifier.photos import load_photo
 from cprompt.errors import DataError
+from cprompt.training.observers import Observer
 from tests.classifier.common import gradient, saved
 
 
@@ -190,6 +194,27 @@ def test_a_frame_may_hold_images() -> None:
     table = {"image": [gradient()], "label": ["x"]}
     frame = type("Frame", (), {"columns": ["image", "label"], "__getitem__": lambda s, k: table[k]})
     np.testing.assert_array_equal(arrays(labelled(frame()))[0], gradient())
+
+
+def test_an_image_beside_tar_files_lies_beside_no_class_folder(tmp_path: Path) -> None:
+    class Told(Observer):
+        def noticed(self, message: str) -> None:
+            told.append(message)
+
+    told: list[str] = []
+    saved(tmp_path / "thumb.png")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(tmp_path / "thumb.png", "1.png")
+        label = tarfile.TarInfo("1.cls")
+        label.size = 3
+        tar.addfile(label, io.BytesIO(b"cat"))
+    assert labelled(tmp_path).names == ["cat"]
+    notice_layout(tmp_path, Told())
+    assert told == []
+    (tmp_path / "cat").mkdir()
+    notice_layout(tmp_path, Told())
+    assert len(told) == 1
+    assert "1 image lies beside the class folders" in told[0]
 
 
 def test_photos_of_a_class_come_from_its_folder_or_a_list(tmp_path: Path) -> None:
