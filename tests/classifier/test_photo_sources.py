@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import unicodedata
 from collections.abc import Callable
@@ -231,3 +232,30 @@ def test_photos_of_a_class_come_from_its_folder_or_a_list(tmp_path: Path) -> Non
     for place in (tmp_path / "batch", tmp_path / "list.txt"):
         with pytest.raises(DataError, match="'cat'"):
             photos_of_class(place, "cat")
+
+
+def test_the_folder_of_a_class_may_be_a_link_or_the_one_it_is_asked_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, below in enumerate(("a", "b")):
+        saved(tmp_path / "felines" / below / f"{number}.png")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat").symlink_to(tmp_path / "felines")
+    link = tmp_path / "photos" / "cat"
+    assert labelled(tmp_path / "photos").names == ["cat", "cat"]
+    for place in (tmp_path / "photos", link, f"{link}{os.sep}"):
+        assert list(photos_of_class(place, "cat")) == [link / "a" / "0.png", link / "b" / "1.png"]
+    monkeypatch.chdir(tmp_path / "felines")
+    assert len(photos_of_class(".", "felines")) == 2
+
+
+def test_all_of_a_class_folder_is_taken_also_if_a_folder_in_it_has_its_name(
+    tmp_path: Path,
+) -> None:
+    here = saved(tmp_path / "cat" / "1.png")
+    deep = saved(tmp_path / "cat" / "cat" / "2.png")
+    assert list(photos_of_class(tmp_path / "cat", "cat")) == [here, deep]
+    here.unlink()
+    other = saved(tmp_path / "cat" / "dog" / "3.png")  # now it is the folder around classes
+    assert list(photos_of_class(tmp_path / "cat", "cat")) == [deep]
+    assert list(photos_of_class(tmp_path / "cat", "dog")) == [other]
