@@ -252,6 +252,20 @@ def test_a_model_without_its_description_is_not_overwritten(folder: Path) -> Non
     assert files(folder) == {"learnt-000001.safetensors"}
 
 
+def test_where_perhaps_nothing_was_ever_finished_another_folder_is_a_way_out(
+    folder: Path, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(folder / "learnt-000001.safetensors", begun)
+    for attempt in (lambda: put(begun, 9), lambda: check_new(begun)):
+        with pytest.raises(ModelError, match=r"from a copy, or name a new folder$"):
+            attempt()
+    shutil.copy(folder / "learnt-000002.safetensors", begun)  # a version was finished before it
+    with pytest.raises(ModelError, match=r"restore the folder from a copy$"):
+        check_new(begun)
+
+
 def test_undo_is_a_hint_only_where_it_helps(folder: Path) -> None:
     (folder / "learnt-000001.safetensors").unlink()
     with pytest.raises(ModelError, match=r"learnt-000001\.safetensors: is missing") as caught:

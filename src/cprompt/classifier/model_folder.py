@@ -115,7 +115,10 @@ def check_new(folder: str | Path) -> None:
             hint="name a new folder",
         )
     if _lost(path):
-        raise _missing(path / FILE)
+        hint = remedy(path / FILE)
+        if [name for name in names if _OURS.fullmatch(name)] == [_tensor_file(1)]:
+            hint += ", or name a new folder"  # perhaps no version was ever finished
+        raise ModelError("is missing", file=path / FILE, hint=hint)
 
 
 def remedy(damaged: str | Path) -> str:
