@@ -22,6 +22,7 @@ from cprompt.classifier import model_folder
 from cprompt.classifier.model_folder import (
     FILE,
     LOCK,
+    OtherFormatError,
     check_new,
     check_readable,
     exists,
@@ -234,6 +235,21 @@ def test_undo_is_a_way_out_of_a_damaged_last_version(folder: Path, content: byte
         (folder / FILE).write_bytes(content)
     undo(folder)
     assert version(folder) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("version", 3, "has format version 3"), ("format", "other", "is of format 'other'")],
+)
+def test_a_model_of_another_format_is_not_undone(
+    folder: Path, name: str, value: object, said: str
+) -> None:
+    about = {**read_about(folder), name: value}
+    (folder / FILE).write_bytes(model_folder._text(about))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(OtherFormatError, match=said):
+        undo(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_model_without_its_description_is_not_overwritten(folder: Path) -> None:
