@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_ON_PAGE = 200
 CANNOT_TELL = (
-    "this model cannot tell which photos it has learnt, because it keeps none of their "
+    "this model cannot tell which photos it has learnt, because it keeps too few of their "
     "features, has a single head, or was trained, so wrong labels that it has learnt look right; "
     "judge them with a model of strata as it is by default"
 )
