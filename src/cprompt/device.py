@@ -35,7 +35,7 @@ def pick_device(wanted: str) -> torch.device:
 
 
 def inputs_at_once(device: torch.device) -> int:
-    """How many images, all views of each included, pass through a backbone together, untrained.
+    """About how many images, with all views of each, pass through a backbone together, untrained.
 
     A processor is busy with few of them and needs little memory; a GPU waits for Python unless
     there are more.

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import save
 
 from cprompt import ContinualClassifier
 from cprompt.errors import DataError, ModelError
+from cprompt.files import write_bytes
+from cprompt.vit.loading import load_backbone
 from tests.classifier.common import batch, learnt, photos, tiny
 
 ASKED = [photo for name in ("red", "green", "blue", "grey") for photo in photos(name, 3, seed=99)]
@@ -167,6 +170,36 @@ def test_photos_that_were_not_learnt_cannot_be_forgotten() -> None:
         classifier.forget("gren")
 
 
+def test_too_few_photos_to_forget_are_refused_before_any_is_read() -> None:
+    classifier = learnt({"red": 6, "green": 5}, {"blue": 7, "green": 3, "grey": 4})
+    unreadable = [b"no image"]
+    with pytest.raises(ModelError, match=r"^'green' was learnt from 8 photos, not from 1; give"):
+        classifier.forget("green", unreadable)
+    classifier.merge_classes("red", "green").rename("green", "lime").forget("grey")
+    classifier.merge(learnt({"lime": 2}))
+    with pytest.raises(ModelError, match="'lime' was learnt from 16 photos, not from 1;"):
+        classifier.forget("lime", unreadable)
+    assert [  # what history says is what was counted
+        (sum(batch.photos.get(name, 0) for batch in classifier.history_), count)
+        for name, count in zip(classifier.classes_, counted_images(classifier), strict=True)
+    ] == [(16, 16), (7, 7)]
+
+
+def counted_images(classifier: ContinualClassifier) -> list[float]:
+    method = classifier.method_
+    return [float(n) / method.config.views for n in method.moments.count]  # type: ignore[union-attr, attr-defined]
+
+
+def test_photos_learnt_in_two_precisions_cannot_be_taken_back_and_it_is_said() -> None:
+    classifier = tiny()
+    classifier.learn(*batch(0, **A))
+    classifier.set_params(precision="bf16")
+    classifier.learn(*batch(1, **B))
+    green = [*photos("green", 5, seed=0), *photos("green", 3, seed=1)]
+    with pytest.raises(ModelError, match=r"partly in bf16 and partly in fp32 cannot be taken back"):
+        classifier.forget("green", green)
+
+
 def test_the_last_class_stays() -> None:
     with pytest.raises(ModelError, match="only class"):
         learnt({"red": 3}).forget("red")
@@ -218,6 +251,7 @@ def test_a_site_that_learnt_several_batches_in_another_order_keeps_its_names() -
     ("other", "said"),
     [
         ({"weights": "random:1"}, r"backbone: test_vit \(random:0\) and test_vit \(random:1\);"),
+        ({"image_size": 64}, "backbone: image_size 48 and 64;"),
         ({"backbone": "test_vit2"}, r"backbone: test_vit and test_vit2;"),
         ({"settings": {"views": 2}}, "method: views 3 and 2;"),
         ({"method": "nearest_mean"}, "method: strata and nearest_mean;"),
@@ -232,6 +266,15 @@ def test_different_models_are_not_merged(other: dict[str, object], said: str) ->
         classifier.merge(foreign)
     assert len(str(caught.value)) < 200
     assert classifier.model_id == before
+
+
+def test_models_on_the_same_weights_in_other_places_are_merged(tmp_path: Path) -> None:
+    state = load_backbone("test_vit", "random:0", 48)._named_weights()
+    files = [tmp_path / "here" / "w.safetensors", tmp_path / "there" / "of_a_friend.safetensors"]
+    for file in files:
+        write_bytes(file, save(dict(state)))
+    one, other = (learnt(each, weights=str(file)) for each, file in zip((A, B), files, strict=True))
+    assert one.merge(other).classes_ == ["red", "green", "blue", "grey"]
 
 
 def test_what_strata_does_not_use_does_not_prevent_merging() -> None:

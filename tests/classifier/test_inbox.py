@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import filecmp
 import json
@@ -41,6 +42,18 @@ def out(tmp_path: Path) -> Path:
 
 def arrive(box: Path, name: str, colour: str = "red", seed: int = 9) -> Path:
     return saved(box / name, photos(colour, 1, seed)[0])
+
+
+def unremovable(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the inbox could be read and not be written."""
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == box:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
 
 
 def looks(inbox: Inbox, classifier: ContinualClassifier, times: int = 2) -> list[Sorted]:
@@ -341,14 +354,7 @@ def test_photos_that_cannot_be_removed_are_copied_and_told_once(
 ) -> None:
     arrive(box, "a.png")
     arrive(box, "b.png", "sea")
-    unlink = Path.unlink
-
-    def refused(path: Path, missing_ok: bool = False) -> None:
-        if path.parent == box:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        unlink(path, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", refused)
+    unremovable(box, monkeypatch)
     for _ in range(2):  # and again after a restart
         inbox = Inbox(box, out)
         with inbox.alone():
@@ -358,6 +364,71 @@ def test_photos_that_cannot_be_removed_are_copied_and_told_once(
         assert all(each.error and "Permission denied" in each.error.message for each in found)
     assert tree(box) == ["a.png", "b.png"]
     assert tree(out) == ["red/a.png", "sea/b.png"]
+
+
+def test_a_photo_that_can_be_removed_at_last_is_removed_and_not_answered_again(
+    box: Path, out: Path, classifier: ContinualClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive(box, "a.png")
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        with monkeypatch.context() as patch:
+            unremovable(box, patch)
+            (told,) = looks(inbox, classifier, 3)
+            patch.setattr(inbox_module, "RETRY", 0.0)
+            later = time.monotonic() + 60
+            patch.setattr(time, "monotonic", lambda: later)
+            assert looks(inbox, classifier, 3) == []  # tried again, and no news
+        monkeypatch.setattr(time, "monotonic", lambda: later + 60)
+        monkeypatch.setattr(
+            inbox_module, "explain_readable", lambda *_, **__: pytest.fail("answered")
+        )
+        (removed,) = looks(inbox, classifier, 3)
+    assert told.error is not None
+    assert removed == dataclasses.replace(told, error=None)
+    assert (tree(box), tree(out)) == ([], ["red/a.png"])
+    assert len((out / JOURNAL).read_text().splitlines()) == 1
+
+
+def test_a_photo_that_was_not_removed_stays_in_one_folder_whatever_the_model_learns(
+    box: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = learnt({"sea": 6, "moss": 6}, keep_held_out=0)
+    arrive(box, "a.png", seed=4)
+    found = []
+    with monkeypatch.context() as patch:
+        unremovable(box, patch)
+        for _ in range(2):
+            inbox = Inbox(box, out)
+            with inbox.alone():
+                found += looks(inbox, model, 3)
+            model.learn(photos("red", 6), ["red"] * 6)
+    inbox = Inbox(box, out)
+    with inbox.alone():
+        found += looks(inbox, model, 3)
+    assert model.predict(photos("red", 1, 4)) == ["red"]
+    assert [each.error is None for each in found] == [False, False, True]
+    assert {(each.target, each.label, each.probability) for each in found} == {
+        (found[0].target, found[0].label, found[0].probability)
+    }
+    assert found[0].label in ("sea", "moss")
+    assert (tree(box), tree(out)) == ([], [f"{found[0].label}/a.png"])
+    assert len((out / JOURNAL).read_text().splitlines()) == 1
+
+
+def test_a_photo_whose_sorted_copy_has_gone_is_answered_again(
+    box: Path, out: Path, classifier: ContinualClassifier
+) -> None:
+    arrive(box, "a.png")
+    sign = (box / "a.png").stat()
+    for _ in range(2):
+        inbox = Inbox(box, out)
+        with inbox.alone():
+            (found,) = looks(inbox, classifier)
+        assert found.target == out / "red" / "a.png"
+        found.target.unlink()
+        arrive(box, "a.png")
+        os.utime(box / "a.png", ns=(sign.st_atime_ns, sign.st_mtime_ns))
 
 
 def test_an_unreadable_file_stays_is_told_once_and_tried_again_when_it_changes(

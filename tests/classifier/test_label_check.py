@@ -75,9 +75,22 @@ def test_a_model_that_keeps_no_features_says_that_it_cannot_tell() -> None:
     images.append(photos("green", 1, seed=5)[0])
     labels.append("red")
     assert not check_labels(tiny(keep_held_out=0).learn(images, labels), images, labels).doubtful
-    for keep, can_tell in ((0, False), (50, True)):
-        classifier = tiny(keep_held_out=keep).learn(images, labels)
+    # Two or more per class are kept, so 6 images; the heads are weighed by 10 or more.
+    for keep, can_tell in ((0, False), (1, False), (6, False), (10, True), (50, True)):
+        classifier = tiny(settings={"keep": keep}).learn(images, labels)
         assert check_labels(classifier, images, labels).without_themselves == can_tell
+
+
+@pytest.mark.parametrize("keep", [0, 1, 10])
+def test_learning_warns_of_no_wrong_label_where_it_cannot_tell(
+    keep: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[np.ndarray] = []
+    monkeypatch.setattr(learning, "notice_doubtful", lambda p, *_: judged.append(p))
+    classifier = learnt({"red": 9, "green": 9, "blue": 9}, settings={"keep": keep})
+    assert len(judged) == (keep == 10)
+    unseen = probabilities_without_themselves(classifier, *batch(9, red=3), Observer())
+    assert (unseen is None) == (keep == 0)  # none of these was learnt, so none is left out
 
 
 def test_without_photos_of_known_classes_nothing_is_judged() -> None:

@@ -22,6 +22,7 @@ from cprompt.classifier import model_folder
 from cprompt.classifier.model_folder import (
     FILE,
     LOCK,
+    OtherFormatError,
     check_new,
     check_readable,
     exists,
@@ -236,6 +237,21 @@ def test_undo_is_a_way_out_of_a_damaged_last_version(folder: Path, content: byte
     assert version(folder) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("version", 3, "has format version 3"), ("format", "other", "is of format 'other'")],
+)
+def test_a_model_of_another_format_is_not_undone(
+    folder: Path, name: str, value: object, said: str
+) -> None:
+    about = {**read_about(folder), name: value}
+    (folder / FILE).write_bytes(model_folder._text(about))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(OtherFormatError, match=said):
+        undo(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_a_model_without_its_description_is_not_overwritten(folder: Path) -> None:
     (folder / FILE).unlink()
     before = files(folder)
@@ -250,6 +266,20 @@ def test_a_model_without_its_description_is_not_overwritten(folder: Path) -> Non
         put(folder, 9)
     assert "undo" not in str(caught.value)  # there is nothing to go back to
     assert files(folder) == {"learnt-000001.safetensors"}
+
+
+def test_where_perhaps_nothing_was_ever_finished_another_folder_is_a_way_out(
+    folder: Path, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(folder / "learnt-000001.safetensors", begun)
+    for attempt in (lambda: put(begun, 9), lambda: check_new(begun)):
+        with pytest.raises(ModelError, match=r"from a copy, or name a new folder$"):
+            attempt()
+    shutil.copy(folder / "learnt-000002.safetensors", begun)  # a version was finished before it
+    with pytest.raises(ModelError, match=r"restore the folder from a copy$"):
+        check_new(begun)
 
 
 def test_undo_is_a_hint_only_where_it_helps(folder: Path) -> None:

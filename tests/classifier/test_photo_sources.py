@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import tarfile
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +21,12 @@ from cprompt.classifier.photo_sources import (
     LabelledPhotos,
     class_name,
     labelled,
+    notice_layout,
     photos_of_class,
 )
 from cprompt.classifier.photos import load_photo
 from cprompt.errors import DataError
+from cprompt.training.observers import Observer
 from tests.classifier.common import gradient, saved
 
 
@@ -192,6 +197,27 @@ def test_a_frame_may_hold_images() -> None:
     np.testing.assert_array_equal(arrays(labelled(frame()))[0], gradient())
 
 
+def test_an_image_beside_tar_files_lies_beside_no_class_folder(tmp_path: Path) -> None:
+    class Told(Observer):
+        def noticed(self, message: str) -> None:
+            told.append(message)
+
+    told: list[str] = []
+    saved(tmp_path / "thumb.png")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(tmp_path / "thumb.png", "1.png")
+        label = tarfile.TarInfo("1.cls")
+        label.size = 3
+        tar.addfile(label, io.BytesIO(b"cat"))
+    assert labelled(tmp_path).names == ["cat"]
+    notice_layout(tmp_path, Told())
+    assert told == []
+    (tmp_path / "cat").mkdir()
+    notice_layout(tmp_path, Told())
+    assert len(told) == 1
+    assert "1 image lies beside the class folders" in told[0]
+
+
 def test_photos_of_a_class_come_from_its_folder_or_a_list(tmp_path: Path) -> None:
     here = saved(tmp_path / "batch" / "caf\u00e9" / "1.png")
     deep = saved(tmp_path / "batch" / "caf\u00e9" / "more" / "2.png")
@@ -206,3 +232,30 @@ def test_photos_of_a_class_come_from_its_folder_or_a_list(tmp_path: Path) -> Non
     for place in (tmp_path / "batch", tmp_path / "list.txt"):
         with pytest.raises(DataError, match="'cat'"):
             photos_of_class(place, "cat")
+
+
+def test_the_folder_of_a_class_may_be_a_link_or_the_one_it_is_asked_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, below in enumerate(("a", "b")):
+        saved(tmp_path / "felines" / below / f"{number}.png")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat").symlink_to(tmp_path / "felines")
+    link = tmp_path / "photos" / "cat"
+    assert labelled(tmp_path / "photos").names == ["cat", "cat"]
+    for place in (tmp_path / "photos", link, f"{link}{os.sep}"):
+        assert list(photos_of_class(place, "cat")) == [link / "a" / "0.png", link / "b" / "1.png"]
+    monkeypatch.chdir(tmp_path / "felines")
+    assert len(photos_of_class(".", "felines")) == 2
+
+
+def test_all_of_a_class_folder_is_taken_also_if_a_folder_in_it_has_its_name(
+    tmp_path: Path,
+) -> None:
+    here = saved(tmp_path / "cat" / "1.png")
+    deep = saved(tmp_path / "cat" / "cat" / "2.png")
+    assert list(photos_of_class(tmp_path / "cat", "cat")) == [here, deep]
+    here.unlink()
+    other = saved(tmp_path / "cat" / "dog" / "3.png")  # now it is the folder around classes
+    assert list(photos_of_class(tmp_path / "cat", "cat")) == [deep]
+    assert list(photos_of_class(tmp_path / "cat", "dog")) == [other]

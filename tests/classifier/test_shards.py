@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
@@ -61,11 +62,19 @@ def test_every_photo_is_in_one_shard_and_no_batch_is_cut(
     found = cut(photos, shards, views, torch.device(device))
     assert [i for part in found for i in part] == list(range(photos))
     assert len(found) <= shards
-    per_batch = inputs // (1 + views)
+    per_batch = math.ceil(inputs / (1 + views))
     for part in found:
         assert part.start % 256 % per_batch == 0
     if photos == 600:
         assert [len(part) for part in found] == pytest.approx([200] * 3, abs=2 * per_batch)
+
+
+@pytest.mark.parametrize(
+    ("device", "views", "passes"),
+    [("cuda", 2, [86, 86, 84]), ("cuda", 0, [256]), ("cpu", 2, [22] * 11 + [14])],
+)
+def test_no_pass_is_left_with_a_photo_or_two(device: str, views: int, passes: list[int]) -> None:
+    assert [len(part) for part in cut(256, 99, views, torch.device(device))] == passes
 
 
 @pytest.mark.parametrize("shards", [1, 2, 7])
@@ -124,6 +133,25 @@ def test_a_photo_in_two_classes_is_found_across_shards() -> None:
     images[49] = images[0]
     with pytest.raises(DataError, match=r"same photo as item 0.*'blue'.*'red'"):
         tiny().learn_counted(list(zip(images, names, strict=True)), one_by_one(3))
+
+
+def test_photos_learnt_in_an_earlier_batch_are_told_as_in_one_process() -> None:
+    class Told(Observer):
+        def __init__(self) -> None:
+            self.messages: list[str] = []
+
+        def noticed(self, message: str) -> None:
+            self.messages.append(message)
+
+    whole, parts = Told(), Told()
+    images, names = batch(1, red=25, blue=25)
+    again = photos("red", 2)
+    pairs = list(zip(images + again, [*names, "red", "red"], strict=True))
+    learnt({"red": 5, "sea": 4}).learn(pairs, observer=whole)
+    learnt({"red": 5, "sea": 4}).learn_counted(pairs, one_by_one(3), observer=parts)
+    assert parts.messages == whole.messages
+    (told,) = parts.messages
+    assert told.startswith("at least 2 photos were learnt in an earlier batch, so they count twice")
 
 
 def test_a_shard_of_which_nothing_exists_is_an_error_of_its_place(tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ def test_a_part_that_was_not_renamed_is_missing(tmp_path: Path) -> None:
     assert parts.missing() == [0]
 
 
+def test_what_killed_writers_left_of_a_part_goes_when_it_is_written(tmp_path: Path) -> None:
+    parts = AnswerParts(tmp_path, 2, "jsonl", {})
+    for number in (0, 0, 1):
+        part_beside(parts.path(number)).write_text("half")
+    parts.write(0, ROWS)
+    left = [path.name for path in tmp_path.glob("*.part")]
+    assert [name.partition("-of-")[0] for name in left] == ["part-000001"]
+
+
 @pytest.mark.parametrize(
     ("count", "ending", "about", "named"),
     [(2, "jsonl", {"a": 1}, "parts"), (1, "parquet", {"a": 1}, "format"), (1, "jsonl", {}, None)],

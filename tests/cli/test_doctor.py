@@ -12,6 +12,7 @@ from PIL import Image
 from cprompt import ContinualClassifier
 from cprompt.classifier.label_check import check_labels
 from cprompt.classifier.photo_sources import labelled
+from cprompt.data.image_files import list_images
 from tests.cli.common import Main, ok
 from tests.report.reader import Reader
 
@@ -119,6 +120,26 @@ def test_doctor_lists_photos_that_the_model_would_put_elsewhere(
     printed = ok("doctor", copy, "--model", model, "--weights", "random:0")
     assert "1 class is not in the model, so its photos were not judged" in printed
     assert "'never learnt'" in printed
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_doctor_shows_images_that_look_the_same_on_its_page(
+    model: Path, photos: Path, tmp_path: Path, groups: int
+) -> None:
+    copy, page = tmp_path / "copy", tmp_path / "page.html"
+    shutil.copytree(photos / "january", copy)
+    first = list_images(copy)[:groups]
+    for each in first:
+        with Image.open(each) as image:
+            pixels = np.array(image)
+        pixels[0, 0] ^= 1
+        Image.fromarray(pixels).save(each.with_stem(f"{each.stem} again"))
+    ok("doctor", copy, "--model", model, "--weights", "random:0", "--report", page)
+    shown = Reader(page.read_text("utf-8"))
+    looks = "1 group looks" if groups == 1 else "2 groups look"
+    assert shown.by_tag["h2"][1:] == [f"{looks} the same"]
+    for each in first:
+        assert f"{each.stem} again{each.suffix}" in page.read_text("utf-8")
 
 
 def test_doctor_judges_nothing_before_errors_are_corrected(

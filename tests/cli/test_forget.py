@@ -48,7 +48,9 @@ def test_a_class_learnt_in_two_batches_has_two_folders(
     ok("learn", "model", photos / "january", *QUICK)
     ok("learn", "model", photos / "test", "--weights", "random:0")
     both = [photos / part / name for part in ("january", "test")]
-    assert "not the 8 photos" in main.error("forget", "model", name, "--photos", both[0])
+    assert "learnt from 8 photos, not from 6" in main.error(
+        "forget", "model", name, "--photos", both[0]
+    )
     ok("forget", "model", name, "--photos", both[0], "--photos", both[1])
     assert name not in names(Path("model"))
 

@@ -102,6 +102,12 @@ def test_why_no_photo_is_called_unknown(photos: Path, tmp_path: Path) -> None:
     assert "warning: this model cannot tell which photos it has learnt" in told
     told = ok("doctor", photos / "january", "--model", "a", "--weights", "random:0")
     assert "cannot tell" not in told
+    told = ok("learn", "c", photos / "january", *QUICK, "--method.head", "single")
+    assert (
+        "no photo is called unknown, because a single head leaves no photo out to tell by" in told
+    )
+    told = ok("doctor", photos / "january", "--model", "c", "--weights", "random:0")
+    assert "has a single head" in told
 
 
 def test_with_few_classes_unknown_photos_are_hardly_recognised(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.common import ok
+from cprompt.classifier import model_folder
+from tests.cli.common import Main, ok
 from tests.cli.test_forget import names
 
 
@@ -42,6 +43,17 @@ def test_undo_says_which_change_it_took_back(
         said.format(first),
         f"{folder}: 5 classes from 2 batches",
     ]
+
+
+def test_a_model_of_a_newer_version_is_left_as_it_is(
+    model: Path, tmp_path: Path, main: Main
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    newer = model_folder._text({**model_folder.read_about(folder), "version": 3})
+    (folder / "model.json").write_bytes(newer)
+    assert "has format version 3; this cprompt reads 1 and 2" in main.error("undo", folder)
+    assert (folder / "model.json").read_bytes() == newer
 
 
 def test_undo_of_a_damaged_version_says_so(model: Path, tmp_path: Path) -> None:

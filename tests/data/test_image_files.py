@@ -531,6 +531,27 @@ def test_linked_folders_are_followed_and_a_loop_ends(tmp_path: Path) -> None:
     assert list_images(tmp_path / "root") == [tmp_path / "root" / "link" / "1.png"]
 
 
+def test_folders_inside_a_folder_are_told_without_a_look_at_each_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("b", "a", ".hidden", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "1.png").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    asked = []
+    is_dir = Path.is_dir
+
+    def noted(path: Path) -> bool:
+        asked.append(path.name)
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", noted)
+    assert [p.name for p in subfolders(tmp_path)] == ["a", "b", "elsewhere", "link"]
+    assert sorted(asked) == ["gone", "link", "loop"]
+
+
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
     for look in (list_images, subfolders):
         with pytest.raises(DataError, match=r"gone: cannot be listed \(No such file"):

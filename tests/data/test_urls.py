@@ -80,10 +80,11 @@ def test_a_scheme_whose_package_is_not_installed_is_told_with_its_name(
         assert error.value.file == "s3://bucket/*.tar"
 
 
-def test_a_pipe_is_refused_and_not_waited_for(pipe: Path) -> None:
+@pytest.mark.parametrize("scheme", ["file://", ""])
+def test_a_pipe_is_refused_and_not_waited_for(pipe: Path, scheme: str) -> None:
     def look() -> None:
-        with opened(f"file://{pipe}"):
+        with opened(f"{scheme}{pipe}"):
             pass
 
-    with pytest.raises(DataError, match=r"file://.*pipe\.jpg: is a pipe, not a file"):
+    with pytest.raises(DataError, match=rf"^{scheme}/.*pipe\.jpg: is a pipe, not a file"):
         soon(look)

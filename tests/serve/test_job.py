@@ -40,6 +40,20 @@ def test_photos_that_are_counted_are_shown() -> None:
     assert job.progress == Progress("learning", 2, 3)
 
 
+def test_progress_does_not_run_back_while_more_photos_are_read() -> None:
+    job = new_job()
+    observer = JobObserver(job, "learning")
+    observer.decoded(256, 300)
+    observer.counted(256, 300)
+    observer.decoded(257, 300)
+    assert job.progress == Progress("learning", 256, 300)
+    observer.decoded(300, 300)
+    assert job.progress == Progress("learning", 256, 300)
+    job.stop.set()
+    with pytest.raises(StoppedError):
+        observer.decoded(300, 300)
+
+
 def test_what_a_learner_notices_is_kept_in_the_senders_words() -> None:
     photos = [UploadedPhoto(Path(f"/private/00000{i}"), "a", f"cat {i}.png") for i in range(2)]
     job = Job("learn", Upload(photos, []), None)

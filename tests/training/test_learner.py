@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +103,9 @@ class Log(Observer):
     def stepped(self, epoch: int, names: tuple[str, ...], losses: Tensor) -> None:
         self.events.append(("step", epoch, names))
 
+    def counted(self, done: int, total: int) -> None:
+        self.events.append(("counted", done, total))
+
     def epoch_ends(self, task: int, epoch: int, losses: Any) -> None:
         self.events.append(("epoch", task, epoch, losses))
 
@@ -128,6 +132,35 @@ def test_every_step_is_gradient_descent_on_the_batch_of_that_step(backbone: Froz
     assert [e[1:3] for e in log.events if e[0] == "epoch"] == [(0, 0), (0, 1), (0, 2)]
 
 
+def test_a_task_that_is_not_trained_is_resumed_with_the_same_events(
+    backbone: FrozenViT,
+) -> None:
+    states: list[LearnerState] = []
+
+    class Keeps:
+        def after_step(self, state: Callable[[], LearnerState]) -> None:
+            pytest.fail("no step is done")
+
+        def task_trained(self, state: Callable[[], LearnerState]) -> None:
+            states.append(state())
+
+    whole, again = Log(), Log()
+    first = learner(NotTrained(backbone), whole)
+    first.checkpointer = Keeps()
+    first.learn_task(1, batches())
+    resumed = learner(NotTrained(backbone), again)
+    resumed.restore(states[0])
+    resumed.learn_task(1, batches())
+    assert again.events == whole.events
+    assert [event[0] for event in whole.events] == ["begins", *["counted"] * 3]
+
+
+def test_what_is_looked_at_after_training_is_not_counted(backbone: FrozenViT) -> None:
+    log = Log()
+    learner(Line(backbone), log).learn_task(1, batches())
+    assert not [event for event in log.events if event[0] == "counted"]
+
+
 def test_after_training_the_task_ends_with_all_its_images_in_order(backbone: FrozenViT) -> None:
     method = Line(backbone)
     trained = learner(method)
@@ -152,8 +185,14 @@ def test_without_parameters_loss_or_epochs_nothing_is_trained(
     assert trained.position == Position(2)
     assert not [e for e in log.events if e[0] == "epoch"]
     assert trained.movement == {}
-    if kind is not NoLoss:  # whose first step shows that there is no loss
-        assert log.events == [("begins", 0, 1, 0, 0), ("begins", 1, 1, 0, 0)]
+    counted = [("counted", done, 5) for done in (2, 4, 5)]
+    if kind is NoLoss:  # its first step shows that there is no loss
+        assert [event for event in log.events if event[0] == "counted"] == counted * 2
+    else:
+        assert log.events == [
+            *[("begins", 0, 1, 0, 0), *counted],
+            *[("begins", 1, 1, 0, 0), *counted],
+        ]
     started = [
         torch.rand(1, generator=torch.Generator().manual_seed(mix(3, task))) for task in range(2)
     ]

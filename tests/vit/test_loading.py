@@ -112,6 +112,13 @@ def test_an_embedded_backbone_takes_no_other_weights(tmp_path: Path) -> None:
         assert "--backbone" in str(caught.value.hint)
 
 
+def test_a_short_name_takes_no_tag() -> None:
+    with pytest.raises(BackboneError) as caught:
+        load_backbone("small.x")
+    said = "small is a short name and takes no tag; use --backbone small"
+    assert str(caught.value) == said
+
+
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [

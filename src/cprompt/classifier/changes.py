@@ -14,7 +14,7 @@ from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import PhotoLike
 from cprompt.classifier.state import LearntBatch, ModelState
 from cprompt.data.pipeline.views import Preparation
-from cprompt.errors import ModelError
+from cprompt.errors import ModelError, counted
 from cprompt.methods.base import Method
 from cprompt.training.observers import Observer
 
@@ -32,6 +32,12 @@ def forgotten(
     if photos is None:
         method.forget(at)
     else:
+        learnt = sum(batch.photos.get(name, 0) for batch in state.history)
+        if len(photos) != learnt:  # told before they are read
+            raise ModelError(
+                f"{name!r} was learnt from {counted(learnt, 'photo')}, not from {len(photos):,}",
+                hint="give exactly those, or forget the class without photos",
+            )
         _forget_photos(parameters, method, at, photos, preparation)
     names = (*state.names[:at], *state.names[at + 1 :])
     history = [
@@ -98,6 +104,16 @@ def renamed(state: ModelState, name: str, new: str) -> ModelState:
     return dataclasses.replace(state, names=tuple(changed(state.names)), history=tuple(history))
 
 
+def differ(part: str, mine: Any, theirs: Any) -> bool:
+    """Whether two models that differ so in a part of their descriptions cannot be merged.
+
+    Where the weights of a backbone lie does not matter: the fingerprint says which they are.
+    """
+    if part == "backbone":
+        return any(mine[name] != theirs[name] for name in mine if name not in ("weights", "file"))
+    return bool(mine != theirs)
+
+
 def difference(part: str, mine: Any, theirs: Any) -> str:
     """In what two models differ, as briefly as it can be said; `part` is of their descriptions.
 
@@ -105,11 +121,15 @@ def difference(part: str, mine: Any, theirs: Any) -> str:
     'epochs 1 and 2'
     """
     if part == "backbone":
+        if mine["name"] != theirs["name"]:
+            return f"{mine['name']} and {theirs['name']}"
+        if mine["image_size"] != theirs["image_size"]:  # it is part of the fingerprint
+            return f"image_size {mine['image_size']} and {theirs['image_size']}"
         both = [
-            (each["name"], f"{each['name']} ({each['weights']})", each["fingerprint"][:12])
+            (f"{each['name']} ({each['weights']})", each["fingerprint"][:12])
             for each in (mine, theirs)
         ]
-        return next((f"{a} and {b}" for a, b in zip(*both, strict=True) if a != b), "its file")
+        return next((f"{a} and {b}" for a, b in zip(*both, strict=True) if a != b), "its layers")
     if part == "method" and mine["name"] == theirs["name"]:
         return difference("settings", mine["settings"], theirs["settings"])
     if part == "method":

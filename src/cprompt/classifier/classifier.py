@@ -185,7 +185,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         plan = Plan.of(self, self._load(), start.method.extra_views, len(photos))
         observer.stream_begins(start.method.n_tasks + 1)
         counts, reports = count(plan, photos, names, observer)
-        unread = concluded(reports, photos, names, observer, strict)
+        unread = concluded(reports, photos, names, observer, strict, start.method.kept_keys())
         learnt = learn_absorbed(
             self,
             start,
@@ -275,7 +275,7 @@ class ContinualClassifier(ScikitLearnMixin, Parameters):
         state, theirs = self._learnt_state(), other._learnt_state()
         of_other = other._about(theirs)
         for part, value in self._about(state).items():
-            if part not in _NOT_COMPARED and value != of_other[part]:
+            if part not in _NOT_COMPARED and changes.differ(part, value, of_other[part]):
                 raise ModelError(
                     f"the models differ in their {part}: "
                     f"{changes.difference(part, value, of_other[part])}",

@@ -4,7 +4,9 @@ A photo is touched only when its size and time were the same in two looks, so th
 still being written is left alone. It is first copied beside its target under a hidden name, then
 renamed, and removed from the inbox last. If its size or time changed meanwhile, the copy is removed
 and the photo waits for the next look. A process that is killed at any point leaves every photo in
-the inbox, in its class folder, or in both with equal content; the next look tidies up the last.
+the inbox, in its class folder, or in both with equal content; the next look tidies up the last. One
+that the journal names as sorted is then only removed: the model may have learnt meanwhile and would
+put it into a second folder.
 
 A photo that cannot be moved stops no other one: its error is part of the answer.
 """
@@ -40,7 +42,7 @@ JOURNAL = "answers.jsonl"
 LOCK = ".watch.lock"
 
 RETRY = 60.0
-"""Seconds until a photo that could not be copied is answered again and tried again."""
+"""Seconds until a photo that could not be copied or removed is tried again."""
 
 _PART = ".watch.part"  # in a class folder; the lock keeps others from using the same
 _AT_ONCE = 64  # photos answered before they are moved
@@ -67,8 +69,16 @@ class Sorted:
     error: DataError | None = None
 
 
+class _Noted(NamedTuple):
+    """What the journal says of a photo that was sorted."""
+
+    target: str
+    label: str
+    probability: float
+
+
 class _Failure(NamedTuple):
-    """A photo that could not be copied."""
+    """A photo that could not be copied or removed."""
 
     sign: Signature
     message: str
@@ -94,7 +104,12 @@ class Inbox:
         self._done: dict[Path, Signature] = {}
         """Photos that stay in the inbox: copied, not readable, or not to be moved."""
         self._failed: dict[Path, _Failure] = {}
-        self._journal = {(row["photo"], row["size"], row["time"]) for row in self._read_journal()}
+        self._journal = {
+            (row["photo"], row["size"], row["time"]): _Noted(
+                *(row[name] for name in _Noted._fields)
+            )
+            for row in self._read_journal()
+        }
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -123,8 +138,8 @@ class Inbox:
     def look(self, classifier: ContinualClassifier) -> Iterator[Sorted]:
         """Sort the photos that have not changed since the last look.
 
-        A photo that cannot be copied is tried again after `RETRY` seconds, and told again only if
-        it changed or the reason is another one.
+        A photo that cannot be copied or removed is tried again after `RETRY` seconds, and told
+        again only if it changed or the reason is another one.
         """
         started = time.monotonic()
         for path, failure in self._failed.items():
@@ -141,8 +156,15 @@ class Inbox:
         self._last = now
         self._done = {path: sign for path, sign in self._done.items() if path in now}
         self._failed = {path: each for path, each in self._failed.items() if path in now}
-        for first in range(0, len(ready), _AT_ONCE):
-            part = ready[first : first + _AT_ONCE]
+        new = []
+        for path in ready:
+            found = self._finish(path, now[path])
+            if found is None:
+                new.append(path)
+            else:
+                yield from self._ended(found, now[path])
+        for first in range(0, len(new), _AT_ONCE):
+            part = new[first : first + _AT_ONCE]
             yield from self._sort(part, explain_readable(classifier, part, top=1))
 
     @property
@@ -168,10 +190,31 @@ class Inbox:
                 found = self._move(photo, sign, answer)
             if found is None:
                 continue  # it changed, or went away, while it was copied
-            if self.copy or found.error is not None:
-                self._done[photo] = sign
-            if self._is_news(found, sign):
-                yield found
+            yield from self._ended(found, sign)
+
+    def _finish(self, photo: Path, sign: Signature) -> Sorted | None:
+        """Remove a photo that was sorted before and not removed; None if it must be answered."""
+        noted = self._journal.get(self._key(photo, sign))
+        if noted is None:
+            return None
+        target, error = self.sorted_into / noted.target, None
+        try:
+            if not filecmp.cmp(photo, target, shallow=False):
+                return None
+        except OSError:  # say, somebody has moved it on
+            return None
+        try:
+            _remove(photo, sign)
+        except DataError as found:
+            error = found
+        return Sorted(photo, target, noted.label, noted.probability, error)
+
+    def _ended(self, found: Sorted, sign: Signature) -> Iterator[Sorted]:
+        """Remember what happened to a photo, and yield it if it is news."""
+        if self.copy or found.error is not None:
+            self._done[found.photo] = sign
+        if self._is_news(found, sign):
+            yield found
 
     def _move(self, photo: Path, sign: Signature, answer: Explanation) -> Sorted | None:
         """Copy the photo, write the journal, remove the photo; None if it changed before that."""
@@ -192,9 +235,9 @@ class Inbox:
         return Sorted(photo, target, answer.label, answer.probability)
 
     def _is_news(self, found: Sorted, sign: Signature) -> bool:
-        """Whether to tell it; remembers photos that could not be copied, to try them again."""
+        """Whether to tell it; remembers what could not be copied or removed, to try it again."""
         before = self._failed.pop(found.photo, None)
-        if found.error is None or found.label is None or found.target is not None:
+        if found.error is None or found.label is None:
             return True
         failure = _Failure(sign, found.error.message, time.monotonic() + RETRY)
         self._failed[found.photo] = failure
@@ -238,6 +281,7 @@ class Inbox:
 
     def _write(self, photo: Path, sign: Signature, target: Path, answer: Explanation) -> None:
         name, size, time = key = self._key(photo, sign)
+        place = shown_path(target.relative_to(self.sorted_into))
         row = {
             "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "photo": name,
@@ -245,19 +289,22 @@ class Inbox:
             "time": time,
             "label": answer.label,
             "probability": answer.probability,
-            "target": shown_path(target.relative_to(self.sorted_into)),
+            "target": place,
         }
         journal = self.sorted_into / JOURNAL
         with _naming(photo, f"cannot be noted in {journal}", hint="check the disk and permissions"):
             append_line(journal, json.dumps(row, ensure_ascii=False))
-        self._journal.add(key)
+        self._journal[key] = _Noted(place, answer.label, answer.probability)
 
     def _read_journal(self) -> Iterator[dict[str, Any]]:
         path = self.sorted_into / JOURNAL
         for line in path.read_bytes().splitlines() if path.is_file() else []:
             with suppress(ValueError):  # the last line of a process that was killed
                 row = json.loads(line)
-                if isinstance(row, dict) and {"photo", "size", "time"} <= row.keys():
+                if (
+                    isinstance(row, dict)
+                    and {"photo", "size", "time", *_Noted._fields} <= row.keys()
+                ):
                     yield row
 
 

@@ -43,6 +43,10 @@ model whose `model.json` is gone."""
 _UNCHANGED = "the model did not change"
 
 
+class OtherFormatError(ModelError):
+    """The folder is in order and of a format that is not read here, so it is nothing to repair."""
+
+
 class LockedError(ModelError):
     """Another process, or another thread of this one, is changing the model."""
 
@@ -115,7 +119,10 @@ def check_new(folder: str | Path) -> None:
             hint="name a new folder",
         )
     if _lost(path):
-        raise _missing(path / FILE)
+        hint = remedy(path / FILE)
+        if [name for name in names if _OURS.fullmatch(name)] == [_tensor_file(1)]:
+            hint += ", or name a new folder"  # perhaps no version was ever finished
+        raise ModelError("is missing", file=path / FILE, hint=hint)
 
 
 def remedy(damaged: str | Path) -> str:
@@ -270,6 +277,8 @@ def undo(folder: str | Path) -> int:
         path = Path(folder)
         try:
             before = _previous(path, read_about(path))
+        except OtherFormatError:
+            raise
         except ModelError:
             before = _newest_kept(path)
             if before is None:
@@ -313,13 +322,16 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
             file=path,
             hint=remedy(path),
         )
-    if about.get("version") in READABLE and not sealed:
+    version = about.get("version")
+    if not sealed and (version in READABLE or not isinstance(version, int)):
         raise ModelError("is damaged: it does not match its own hash", file=path, hint=remedy(path))
     if about.get("format") != FORMAT:
-        raise ModelError(f"is of format {about.get('format')!r}; expected {FORMAT!r}", file=path)
-    if about.get("version") not in READABLE:
-        raise ModelError(
-            f"has format version {about.get('version')!r}; this cprompt reads "
+        raise OtherFormatError(
+            f"is of format {about.get('format')!r}; expected {FORMAT!r}", file=path
+        )
+    if version not in READABLE:
+        raise OtherFormatError(
+            f"has format version {version!r}; this cprompt reads "
             f"{' and '.join(map(str, READABLE))}",
             file=path,
             hint="use the cprompt that wrote it, or a newer one",

@@ -132,10 +132,12 @@ def photos_of_class(source: Any, name: str) -> Sequence[PhotoLike]:
 def _of_class_at(place: str | os.PathLike[str], name: str) -> list[Any]:
     root = Path(place)
     inside = subfolders(root) if root.is_dir() else []
+    # By the name as it is written, of a link say: `labelled` calls the class after that too.
+    is_own = _composed(os.path.basename(os.path.abspath(root))) == name
     own = [sub for sub in inside if _composed(sub.name) == name]
-    if own:
+    if own and not (is_own and folder.images_in(root)):
         return [photo for sub in own for photo in photos_at(sub, labelled=False).photos]
-    if inside and _composed(root.resolve().name) != name and not folder.images_in(root):
+    if inside and not is_own and not folder.images_in(root):
         raise DataError(
             f"has no folder {name!r}",
             file=root,

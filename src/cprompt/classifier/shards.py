@@ -6,7 +6,7 @@ processes is plain: a plan, some photos with labels, and counts as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from cprompt.classifier.parameters import Parameters
 from cprompt.classifier.photos import DETAIL, PhotoLike, load_photo
 from cprompt.data.pipeline import views
 from cprompt.data.pipeline.decoded import DecodedImages, ImageArray
+from cprompt.data.pipeline.loader import images_per_pass
 from cprompt.data.pipeline.parallel import DECODING_THREADS, map_in_order
 from cprompt.device import inputs_at_once, pick_device
 from cprompt.errors import BackboneError, DataError
@@ -195,16 +196,18 @@ def concluded(
     labels: Sequence[str],
     observer: Observer,
     strict: bool = False,
+    before: Collection[int] = (),
 ) -> dict[int, DataError]:
     """All photos that could not be read, by their number; see `check_unread`.
 
-    Photos that are there twice are reported as in one process; see `RepeatedPhotos`.
+    Photos that are there twice, or whose content keys are in `before`, are reported as in one
+    process; see `RepeatedPhotos`.
     """
     unread = {i: error for report in reports for i, error in report.unread.items()}
     check_unread(unread, len(photos), strict)
     repeated = [report.repeated for report in reports if report.repeated is not None]
     if len(repeated) == len(reports):
-        RepeatedPhotos.joined(repeated).check(photos, labels, observer)
+        RepeatedPhotos.joined(repeated).check(photos, labels, observer, before)
     else:
         observer.noticed(f"{len(photos)} photos are too many to look for photos that repeat")
     return unread
@@ -226,7 +229,7 @@ def cut(photos: int, shards: int, extra_views: int, device: torch.device) -> lis
     So every photo passes through the backbone in the same batch as in one process on `device`, and
     its feature is the same to the last bit. There are no more shards than batches.
     """
-    per_batch = max(1, inputs_at_once(device) // (1 + extra_views))
+    per_batch = images_per_pass(inputs_at_once(device), extra_views)
     starts = [
         start
         for part in range(0, photos, DECODED_AT_ONCE)

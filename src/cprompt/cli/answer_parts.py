@@ -14,7 +14,7 @@ from typing import Any
 
 from cprompt.cli.answer_files import Row, as_parquet, errors_in_parquet
 from cprompt.errors import ConfigError
-from cprompt.files import check_writable, read_json, write_bytes, write_json
+from cprompt.files import check_writable, read_json, remove_parts, write_bytes, write_json
 
 FILE = "answers.json"
 
@@ -89,8 +89,13 @@ class AnswerParts:
             return False
 
     def write(self, number: int, rows: Sequence[Row]) -> None:
-        """Write a part beside its place and rename it."""
-        write_bytes(self.path(number), RENDER[self.ending](rows))
+        """Write a part beside its place and rename it; only one process writes each.
+
+        What others left of it that were killed meanwhile is removed.
+        """
+        path = self.path(number)
+        write_bytes(path, RENDER[self.ending](rows))
+        remove_parts(self.folder, path.name)
 
 
 def digest(photos: Sequence[Any]) -> str:

@@ -124,8 +124,8 @@ def _judge(
         alike = [
             group
             for problem in diagnosis.problems
+            if problem.kind == "alike"
             for group in problem.findings
-            if "look the same" in problem.message
         ]
         write_bytes(report, label_page.page(check, files, alike, folder).encode())
         say(f"written: {report}", console=console)

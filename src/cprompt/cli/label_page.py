@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MOST_ON_PAGE = 200
 CANNOT_TELL = (
-    "this model cannot tell which photos it has learnt, because it keeps none of their features or "
-    "was trained, so wrong labels that it has learnt look right; judge them with a model of "
-    "strata that keeps some (--method.keep)"
+    "this model cannot tell which photos it has learnt, because it keeps too few of their "
+    "features, has a single head, or was trained, so wrong labels that it has learnt look right; "
+    "judge them with a model of strata as it is by default"
 )
 """What is said of a check that photos were judged in as if they were new."""
 

@@ -156,6 +156,10 @@ def _unknown(classifier: ContinualClassifier) -> str:
     if not classifier.threshold_:
         if classifier.method_settings().get("keep") == 0:
             return "no photo is called unknown, because no features are kept to tell by"
+        if classifier.method_settings().get("head") == "single":
+            return (
+                "no photo is called unknown, because a single head leaves no photo out to tell by"
+            )
         if classifier.method_.left_out() is None and classifier.hold_out == 0:
             return "no photo is called unknown, because none is held out to tell by"
         return "no photo is called unknown yet, because too few photos are there to tell"

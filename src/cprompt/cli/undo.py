@@ -22,6 +22,8 @@ def undo(model: Path = MODEL) -> None:
     with model_folder.writing(model):
         try:
             now = model_folder.read_about(model)
+        except model_folder.OtherFormatError:
+            raise
         except ModelError:
             now = None
         model_folder.undo(model)

@@ -241,9 +241,16 @@ def list_files(folder: Path) -> list[Path]:
 def subfolders(folder: Path) -> list[Path]:
     """The folders directly inside `folder` that `list_images` would look into, sorted by name."""
     try:
-        return sorted((p for p in folder.iterdir() if is_listed(p.name) and p.is_dir()), key=str)
+        with os.scandir(folder) as entries:
+            names = [e.name for e in entries if is_listed(e.name) and _is_folder(e)]
     except OSError as error:
         _raise_unlistable(error)
+    return sorted((folder / name for name in names), key=str)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or a link to one; the disk is asked about links only."""
+    return Path(entry).is_dir() if entry.is_symlink() else entry.is_dir()
 
 
 def _raise_unlistable(error: OSError) -> NoReturn:

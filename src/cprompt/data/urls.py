@@ -55,6 +55,7 @@ def opened(place: str) -> Iterator[BinaryIO]:
             with system.open(path, "rb") as file:
                 yield file
         else:
+            refuse_special(os.stat(place), place)
             with open(place, "rb") as file:
                 yield file
     except FileNotFoundError as error:

@@ -29,7 +29,12 @@ from cprompt.methods.parts.class_moments import ClassMoments
 from cprompt.methods.parts.first_prompt import FirstPrompt, FirstPromptConfig
 from cprompt.methods.parts.kept_images import KeptImages
 from cprompt.methods.parts.left_out import Sample, Statistics
-from cprompt.methods.parts.mixed_head import Familiarity, answers_without, mixed_head
+from cprompt.methods.parts.mixed_head import (
+    FEWEST_TO_WEIGH,
+    Familiarity,
+    answers_without,
+    mixed_head,
+)
 from cprompt.methods.parts.random_signs import RandomSigns
 from cprompt.methods.parts.seen_images import SeenImages, were_learnt
 from cprompt.settings import check, setting
@@ -281,7 +286,8 @@ class Strata(Method):
                 images = int(self.moments.count[at]) // self.config.views
                 raise ModelError(
                     f"these are not the {counted(images, 'photo')} that the class was learnt from",
-                    hint="give exactly those, or forget the class without photos",
+                    hint="give exactly those, or forget the class without photos; photos learnt "
+                    "partly in bf16 and partly in fp32 cannot be taken back",
                 )
         self.moments.drop(at, features)
         self.kept.drop(at)
@@ -380,7 +386,11 @@ class Strata(Method):
 
     @torch.no_grad()
     def judge(self, batches: Batches | None = None) -> Tensor | None:
-        """Logits of labelled images, each left out if it was learnt; see `Method.judge`."""
+        """Logits of labelled images, each left out if it was learnt; see `Method.judge`.
+
+        None if too few images are kept to weigh the heads: without itself an image of a small class
+        may then be answered wrongly by those that do not suit it.
+        """
         parts, self.counted = self.counted or [], None
         solved, self.solved = self.solved, None
         if self.config.head == "single":
@@ -400,10 +410,13 @@ class Strata(Method):
         if batches is not None:
             learnt = were_learnt(seen, self.kept, statistics.images)
         learnt &= statistics.images[seen.position] > 1.5  # of a single image nothing would be left
+        sample = self._sample(statistics)
+        if learnt.any() and len(sample) < FEWEST_TO_WEIGH:
+            return None
         some = torch.split(seen.feature, JUDGED_AT_ONCE)  # float16; not all are widened at once
         logits = torch.cat([x.float() @ self.narrow_weight.T + self.bias for x in some])
         last, shrinkage = self.narrow_last, self.config.shrinkage
-        head = mixed_head(statistics, self._sample(statistics), last, shrinkage)
+        head = mixed_head(statistics, sample, last, shrinkage)
         for at in torch.split(learnt.nonzero()[:, 0], JUDGED_AT_ONCE):
             position = seen.position[at]
             apart = seen.mean[at].double() - statistics.means[position]

@@ -84,16 +84,20 @@ class JobObserver(Observer):
         self._then = then
         self._steps = 0
         self._done = 0
+        self._counted: tuple[int, int] | None = None
 
     def decoded(self, done: int, total: int) -> None:
-        """The first phase: photos are read."""
-        if done < total:
+        """The first phase: photos are read; once some were counted, that goes on meanwhile."""
+        if self._counted is not None:
+            self._job.show(self._then, *self._counted)
+        elif done < total:
             self._job.show("reading photos", done, total)
         else:
             self._job.show(self._then)
 
     def counted(self, done: int, total: int) -> None:
         """The second phase of a method that is not trained."""
+        self._counted = done, total
         self._job.show(self._then, done, total)
 
     def noticed(self, message: str) -> None:

@@ -163,15 +163,17 @@ class Learner:
                 self.method.begin_task(n_classes, generator(self.seeds.init, task))
                 self.method.to(self.device)
                 self.movement = {}
-            done = self.position.epoch * len(train) + self.position.step
-            total = self.training.epochs * len(train) if self._is_trained() else 0
+            done = total = 0
+            if self._is_trained():
+                done = self.position.epoch * len(train) + self.position.step
+                total = self.training.epochs * len(train)
             self.observer.task_begins(task, n_classes, total, done)
             if total:
                 self._train(train)
             self.position.epoch, self.position.step = self.training.epochs, 0
             if self.checkpointer:
                 self.checkpointer.task_trained(self.state)
-            self.method.end_task(_LastPasses(self, train))
+            self.method.end_task(_LastPasses(self, train, counts=not self.losses.names))
             # What each rank worked out alone may differ by rounding.
             self.ranks.copy_first([*self.method.parameters(), *self.method.buffers()])
             self.method.close_task()
@@ -340,11 +342,19 @@ class _LastPasses:
 
     learner: Learner
     train: BatchLoader
+    counts: bool
+    """Whether nothing was trained before: then the observer is told how many images have passed."""
 
     def __iter__(self) -> Iterator[tuple[Embedded, Tensor]]:
         method, precision = self.learner.method, self.learner.training.precision
         ranks = method.ranks if method.adds_over_ranks else ALONE
-        return counted_batches(method, self.train, precision, ranks)
+        numbers = range(len(self.train.targets))
+        done, total = 0, len(numbers[ranks.part(len(numbers))])  # of this rank
+        for embedded, targets in counted_batches(method, self.train, precision, ranks):
+            yield embedded, targets
+            done += len(targets) // embedded.views
+            if self.counts:
+                self.learner.observer.counted(done, total)
 
 
 def counted_batches(

@@ -105,6 +105,11 @@ def model_named_by(weights: str | Path) -> str | None:
 
 def _no_model(architecture: str) -> BackboneError:
     """The error for an unknown name, with the most similar one."""
+    if architecture in SHORT_NAMES:
+        return BackboneError(
+            f"{architecture} is a short name and takes no tag",
+            hint=f"use --backbone {architecture}",
+        )
     names = {name.partition(".")[0]: name for name in embedded.EMBEDDED}
     names |= {name: name for name in (*SHORT_NAMES, *timm.list_models())}
     near = [names[like] for like in difflib.get_close_matches(architecture, names, n=1)]

@@ -213,6 +213,17 @@ def test_the_length_is_the_number_of_batches(size: int, sizes: list[int]) -> Non
     assert [len(targets) for _, targets in batches.epoch(0)] == sizes
 
 
+@pytest.mark.parametrize(
+    ("inputs", "views", "sizes"), [(32, 2, [11, 11]), (22, 0, [22]), (2, 5, [1] * 22)]
+)
+def test_images_under_several_views_fill_their_passes(
+    inputs: int, views: int, sizes: list[int]
+) -> None:
+    passes = list(loader(batch_size=inputs, seed=None).counted(views))
+    assert [len(targets) for _, targets, _ in passes] == sizes
+    assert [len(pixels) for pixels, _, _ in passes] == [n * (1 + views) for n in sizes]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_unreadable_file_reaches_the_caller_at_its_batch(workers: int, tmp_path: Path) -> None:
     files = [tmp_path / f"{i}.png" for i in range(6)]

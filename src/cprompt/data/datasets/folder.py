@@ -120,7 +120,8 @@ class Oddity(NamedTuple):
 def oddities(folder: Path) -> list[Oddity]:
     """Images beside the class folders, and class folders that look like folders of classes."""
     found = []
-    loose = images_in(folder)
+    classes = subfolders(folder)
+    loose = images_in(folder) if classes else []  # without any, say beside tar files
     if loose:
         number = len(loose)
         found.append(
@@ -131,7 +132,7 @@ def oddities(folder: Path) -> list[Oddity]:
                 f"put {plural(number, 'it', 'each')} into the folder of its class",
             )
         )
-    batches = [sub for sub in subfolders(folder) if _holds_classes(sub)]
+    batches = [sub for sub in classes if _holds_classes(sub)]
     if batches:
         number = len(batches)
         found.append(

@@ -36,6 +36,8 @@ class Problem:
     message: str
     findings: tuple[str, ...]
     hint: str
+    kind: Literal["", "alike"] = ""
+    """"alike": each finding is a group of images that look the same; see `look_alikes`."""
 
 
 def unreadable(images: Sequence[ImageDigest]) -> list[Problem]:
@@ -120,6 +122,7 @@ def look_alikes(images: Sequence[ImageDigest]) -> list[Problem]:
                     f"the same, {what}",
                     tuple(" = ".join(image.name for image in group) for group in found),
                     hint,
+                    kind="alike",
                 )
             )
     return problems

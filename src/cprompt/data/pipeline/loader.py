@@ -258,7 +258,7 @@ class CountedBatches:
         loader = self.loader
         targets = send(torch.from_numpy(loader.targets), loader.device)
         keys = torch.from_numpy(loader._keys)
-        size = max(1, loader.batch_size // (1 + self.extra_views))
+        size = images_per_pass(loader.batch_size, self.extra_views)
         numbers = np.arange(len(targets))[self.ranks.part(len(targets))]
         groups = [numbers[i : i + size] for i in range(0, len(numbers), size)]
         drawn = [loader._drawn_by_content(view) for view in range(self.extra_views)]
@@ -266,6 +266,18 @@ class CountedBatches:
         for group, *views in zip(groups, *passes, strict=True):
             part = slice(int(group[0]), int(group[-1]) + 1)
             yield torch.cat(views), targets[part], keys[part]
+
+
+def images_per_pass(inputs: int, extra_views: int) -> int:
+    """How many images, under several views each, are about so many inputs of a network.
+
+    Rounded up: a power of two, and such are the parts that photos are decoded in, is then cut
+    without a last pass of an image or two.
+
+    >>> images_per_pass(256, extra_views=2), images_per_pass(64, extra_views=0)
+    (86, 64)
+    """
+    return -(-inputs // (1 + extra_views))
 
 
 @cache

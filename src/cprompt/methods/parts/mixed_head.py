@@ -28,8 +28,8 @@ ROBUSTNESS = 0.5
 """Exponent of the loss by which heads are weighted: 0 is likelihood, 1 the expected error."""
 FEW, MANY = 5, 10
 """Images per class up to which likelihood weighs the heads, and from which on `ROBUSTNESS` does."""
-FEWEST = 10
-"""Images left out below which nothing is fitted."""
+FEWEST_TO_WEIGH = 10
+"""Images left out below which nothing is fitted: all heads then have the same weight."""
 
 Floats = NDArray[np.float64]
 
@@ -121,7 +121,7 @@ def _spreads(
     """
     found = []
     for head, scores in zip(heads, left_out, strict=True):
-        if len(scores) < FEWEST:
+        if len(scores) < FEWEST_TO_WEIGH:
             whole = head.weight.shape[1] == statistics.means.shape[1]
             read = statistics.means if whole else statistics.means[:, last]
             scores = read @ head.weight.T + head.bias
@@ -144,7 +144,7 @@ def _weights(
     nearest mean, which needs no covariance, answers alone.
     """
     start = EXPECTED / len(scores) / spreads
-    if len(positions) < FEWEST or scores[0].shape[1] < 2:
+    if len(positions) < FEWEST_TO_WEIGH or scores[0].shape[1] < 2:
         if statistics.images.median() < 3:
             alone = torch.zeros_like(start)
             alone[0] = EXPECTED / 2 / spreads[0]
@@ -265,7 +265,7 @@ def _familiarity(
         return torch.stack([answers.log_softmax(1).amax(1), relative], dim=1)
 
     scale = curve.new_tensor([1.0, 0.0, 0.0])
-    if len(sample) >= FEWEST and logits.shape[1] > 1:
+    if len(sample) >= FEWEST_TO_WEIGH and logits.shape[1] > 1:
         scale = _logistic(signs(True), signs(False))
     bias = head.bias + head.weight @ centre  # large numbers would cancel out in float32
     found = Familiarity(head.weight, bias, centre, curve, scale)
