@@ -475,6 +475,17 @@ def test_another_photo_of_the_same_name_size_and_time_is_kept_as_well(
     assert {path.read_bytes() for path in (out / "red").glob("*.bmp")} == contents
 
 
+def test_files_are_compared_anew_even_if_size_and_time_are_the_same(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for path in (one, other):
+        path.write_bytes(b"same")
+        os.utime(path, (9, 9))
+    assert inbox_module._same_bytes(one, other)
+    one.write_bytes(b"else")
+    os.utime(one, (9, 9))
+    assert not inbox_module._same_bytes(one, other)
+
+
 def test_a_change_of_a_millisecond_ago_is_a_change(
     box: Path, out: Path, classifier: ContinualClassifier
 ) -> None:

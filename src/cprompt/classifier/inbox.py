@@ -199,7 +199,7 @@ class Inbox:
             return None
         target, error = self.sorted_into / noted.target, None
         try:
-            if not filecmp.cmp(photo, target, shallow=False):
+            if not _same_bytes(photo, target):
                 return None
         except OSError:  # say, somebody has moved it on
             return None
@@ -256,7 +256,7 @@ class Inbox:
             folder.mkdir(parents=True, exist_ok=True)
             number, target = 1, folder / photo.name
             while target.exists():
-                if filecmp.cmp(photo, target, shallow=False):  # a process was killed after copying
+                if _same_bytes(photo, target):  # a process was killed after copying
                     return target if _signature(photo) == sign else None
                 number += 1
                 target = folder / _numbered(photo.name, number)
@@ -320,6 +320,12 @@ def folder_name(name: str) -> str:
         return safe
     digest = hashlib.sha256(encoded).hexdigest()[:8]
     return f"{encoded[:_LONGEST].decode(errors='ignore')}-{digest}"
+
+
+def _same_bytes(one: Path, other: Path) -> bool:
+    """Whether two files hold the same; read each time, while filecmp trusts sizes and times."""
+    filecmp.clear_cache()
+    return filecmp.cmp(one, other, shallow=False)
 
 
 def _numbered(name: str, number: int) -> str:
