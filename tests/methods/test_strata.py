@@ -273,8 +273,11 @@ def test_images_kept_are_shared_by_the_classes_from_two_to_forty(
 
 
 @pytest.mark.parametrize("keep", [600, 6])
-def test_labels_are_judged_by_a_head_without_the_image(backbone: FrozenViT, keep: int) -> None:
+def test_labels_are_judged_by_a_head_without_the_image(
+    backbone: FrozenViT, keep: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same while learning and afterwards, whether all images are kept or two per class."""
+    monkeypatch.setattr("cprompt.methods.strata.FEWEST_TO_WEIGH", 4)  # as many as are kept of two
     method = create_method("strata", backbone, {"views": VIEWS, "width": 150, "keep": keep})
     assert isinstance(method, Strata)
     method.begin_task(3, torch.Generator())
