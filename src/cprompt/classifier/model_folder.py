@@ -119,10 +119,9 @@ def check_new(folder: str | Path) -> None:
             hint="name a new folder",
         )
     if _lost(path):
-        hint = remedy(path / FILE)
-        if [name for name in names if _OURS.fullmatch(name)] == [_tensor_file(1)]:
-            hint += ", or name a new folder"  # perhaps no version was ever finished
-        raise ModelError("is missing", file=path / FILE, hint=hint)
+        ours = [name for name in names if _OURS.fullmatch(name)]
+        unfinished = ours == [_tensor_file(1)]  # perhaps no version was ever finished
+        raise _missing(path / FILE, ", or name a new folder" if unfinished else "")
 
 
 def remedy(damaged: str | Path) -> str:
@@ -438,8 +437,8 @@ def _lost(folder: Path) -> bool:
     return bool(_kept(folder)) or (has_tensors and _BEGUN not in names)
 
 
-def _missing(file: Path) -> ModelError:
-    return ModelError("is missing", file=file, hint=remedy(file))
+def _missing(file: Path, otherwise: str = "") -> ModelError:
+    return ModelError("is missing", file=file, hint=remedy(file) + otherwise)
 
 
 def _wrong_size(file: Path, found: int, written: int) -> ModelError:

@@ -22,11 +22,9 @@ def undo(model: Path = MODEL) -> None:
     with model_folder.writing(model):
         try:
             now = model_folder.read_about(model)
-        except model_folder.OtherFormatError:
-            raise
         except ModelError:
             now = None
-        model_folder.undo(model)
+        model_folder.undo(model)  # it refuses what is not damage
     before = model_folder.read_about(model)
     say(
         taken_back(now, before),

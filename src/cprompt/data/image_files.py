@@ -249,7 +249,10 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder or a link to one; the disk is asked about links only."""
+    """Whether it is a folder or a link to one, and no error for a link to itself.
+
+    The disk is asked about links only.
+    """
     return Path(entry).is_dir() if entry.is_symlink() else entry.is_dir()
 
 
