@@ -96,10 +96,13 @@ def tune_command() -> str:
 
 def rows_run(benchmark: str) -> dict[str, list[Record]]:
     """The finished runs of every row of the protocol, by its label."""
-    return {
-        row.label: [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
-        for row in load_table("protocol").rows
-    }
+    return {row.label: runs_of(row, benchmark) for row in load_table("protocol").rows}
+
+
+def runs_of(row: TableRow, benchmark: str) -> list[Record]:
+    """The finished runs of a row, in whichever of the class orders."""
+    each = (run_of(row, benchmark, seed) for seed in PAPER_SEEDS)
+    return [run for run in each if run is not None]
 
 
 def megabytes(record: Record) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from cprompt.data.registry import numbered_officially
 from cprompt.research.config import RunConfig
 from cprompt.research.record import FILE, Record, load_record
-from cprompt.research.tables import TableRow, row_config, run_folder
+from cprompt.research.tables import TableRow, TableSpec, row_config, run_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = "results/vit_ti"
@@ -50,6 +50,12 @@ def run_of(
     row: TableRow, benchmark: str, seed: int, settings: Mapping[str, Any] = SETTINGS
 ) -> Record | None:
     return find_finished(row_config(row, benchmark, seed, overrides=settings))
+
+
+def printed(row: TableRow, benchmark: str, spec: TableSpec, metric: str) -> float:
+    """The paper's number, without its ±."""
+    cell = row.paper[benchmark][list(spec.columns).index(metric)]
+    return float(str(cell).partition("±")[0])
 
 
 def records() -> list[Record]:

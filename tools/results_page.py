@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from photo_blocks import PHOTO_BLOCKS
-from protocol_blocks import PROTOCOL_BLOCKS, PUBLISHED, draw_cost, listed
+from protocol_blocks import PROTOCOL_BLOCKS, PUBLISHED, draw_cost, listed, runs_of
 from result_runs import (
     BACKBONE,
     METRICS,
@@ -34,6 +34,7 @@ from result_runs import (
     find,
     find_finished,
     numbered_otherwise,
+    printed,
     records,
     run_of,
 )
@@ -275,12 +276,6 @@ def value(
     return record.summary()[metric if row.mode == "selected" else f"{metric}_{row.mode}"]
 
 
-def printed(row: TableRow, benchmark: str, spec: TableSpec, metric: str) -> float:
-    """The paper's number, without its ±."""
-    cell = row.paper[benchmark][list(spec.columns).index(metric)]
-    return float(str(cell).partition("±")[0])
-
-
 def shown_of(finding: Finding) -> Shown:
     """The table that it is judged by: the first with both rows, those of full budget before.
 
@@ -367,10 +362,10 @@ def spread(benchmark: str, metric: str, one_method: bool) -> Spread | None:
         if fits and shown_of(finding).benchmarks == (benchmark,):
             measured.append(differences(finding))
     measured = [found for found in measured if len(found) > 1]
-    freedom = sum(len(found) - 1 for found in measured)
-    squares = sum((len(found) - 1) * mean_std(found)[1] ** 2 for found in measured)
     if not measured:
         return None
+    freedom = sum(len(found) - 1 for found in measured)
+    squares = sum((len(found) - 1) * mean_std(found)[1] ** 2 for found in measured)
     return Spread(math.sqrt(squares / freedom), max(map(len, measured)), len(measured))
 
 
@@ -441,7 +436,7 @@ def findings() -> str:
         "that were run in several orders: CPrompt and other methods of "
         "[the protocol](protocol.md), CPrompt with two normalisations, and those below that were. "
         "A difference counts if it is farther from zero than its standard error times Student's t "
-        f"({', '.join(ts())}; 95 %)."
+        f"({', '.join(students_t())}; 95 %)."
     )
     return summed_up + "\n\n" + "\n".join(lines) + "\n"
 
@@ -455,7 +450,7 @@ def varies(one_method: bool) -> str:
     )
 
 
-def ts() -> list[str]:
+def students_t() -> list[str]:
     """What the standard errors of the findings are multiplied by."""
     kinds = {(shown_of(f).benchmarks[0], f.metric, is_of_one_method(f)) for f in FINDINGS}
     noises = {noise for kind in kinds if (noise := spread(*kind))}
@@ -672,13 +667,8 @@ def row_for(method: str, benchmark: str) -> TableRow:
     return next(row for row in load_table(benchmark).rows if row.method == method)
 
 
-def cells(method: str, benchmark: str, metrics: Sequence[str]) -> list[Cell]:
-    """Mean and std of each metric over the finished runs of the main table's row."""
-    return cells_of(row_for(method, benchmark), benchmark, metrics)
-
-
 def cells_of(row: TableRow, benchmark: str, metrics: Sequence[str]) -> list[Cell]:
-    """The same for any row."""
+    """Mean and std of each metric over the finished runs of a row."""
     row = dataclasses.replace(row, paper={})
     columns = {metric: metric for metric in metrics}
     spec = dataclasses.replace(load_table(benchmark), columns=columns, rows=(row,))
@@ -691,19 +681,18 @@ def method_rows(method: str) -> str:
     rows, otherwise = [], []
     for benchmark, title in TITLES.items():
         in_main = any(row.method == method for row in load_table(benchmark).rows)
-        each = {"the paper's tables": cells(method, benchmark, METRICS)} if in_main else {}
-        if in_main and any(map(numbered_otherwise, runs_of(row_for(method, benchmark), benchmark))):
-            otherwise.append("the paper's tables")
+        each = {"the paper's tables": row_for(method, benchmark)} if in_main else {}
         for row in load_table("protocol").rows:
             if row.method == method:
                 published = ", as published" if row.label == PUBLISHED else ""
-                told = f"[the protocol](../protocol.md){published}"
-                each[told] = cells_of(row, benchmark, METRICS)
-                if any(map(numbered_otherwise, runs_of(row, benchmark))):
-                    otherwise.append(f"the protocol{published}")
-        for settings, found in each.items():
+                each[f"the protocol{published}"] = row
+        for settings, row in each.items():
+            found = cells_of(row, benchmark, METRICS)
             numbers = [*map(ours, found), str(found[0].runs)]
-            rows.append(f"| {title} | {settings} | {' | '.join(numbers)} |")
+            told = settings.replace("the protocol", "[the protocol](../protocol.md)")
+            rows.append(f"| {title} | {told} | {' | '.join(numbers)} |")
+            if any(map(numbered_otherwise, runs_of(row, benchmark))):
+                otherwise.append(settings)
     return (
         "\n## On real photos\n\n"
         "| benchmark | settings of | Last-acc | Avg-acc | FF | runs |\n"
@@ -712,12 +701,6 @@ def method_rows(method: str) -> str:
         + f"\n\nViT-Ti/16 (`{BACKBONE}`), not the paper's ViT-B/16; a dash: not run, or not "
         f"defined for one task. {note_on_numbers(otherwise)}[All results](../results.md).\n\n"
     )
-
-
-def runs_of(row: TableRow, benchmark: str) -> list[Record]:
-    """The finished runs of a row, in whichever of the class orders."""
-    each = (run_of(row, benchmark, seed) for seed in PAPER_SEEDS)
-    return [run for run in each if run is not None]
 
 
 def note_on_numbers(rows: Sequence[str]) -> str:
@@ -834,11 +817,7 @@ def up_to_date(page: str) -> str:
 
 def draw(benchmark: str) -> None:
     """Draw the curves of the main table's methods."""
-    rows = load_table(benchmark).rows
-    runs = {
-        row.label: [r for seed in PAPER_SEEDS if (r := run_of(row, benchmark, seed)) is not None]
-        for row in rows
-    }
+    runs = {row.label: runs_of(row, benchmark) for row in load_table(benchmark).rows}
     shown = {label: found for label, found in runs.items() if found}
     image = figures.to_files(figures.accuracy_curves(shown))["png"]
     write_bytes(ROOT / "docs" / "assets" / f"results_{benchmark}.png", image)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from protocol_blocks import PUBLISHED, megabytes, million_passes, rows_run, tries_of
-from result_runs import ORDER, SHORT_TITLES, TITLES, run_of
+from result_runs import ORDER, SHORT_TITLES, TITLES, printed, run_of
 
 from cprompt.research.record import Record
 from cprompt.research.tables import load_table
@@ -92,10 +92,11 @@ def with_what_is_missing() -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
-def in_paper(method: str) -> str:
-    """The paper's Last-acc on Cars, without its ±."""
-    row = next(row for row in load_table(CARS).rows if row.method == method)
-    return str(row.paper[CARS][0]).partition("±")[0]
+def in_paper(method: str) -> float:
+    """The paper's Last-acc on Cars."""
+    spec = load_table(CARS)
+    row = next(row for row in spec.rows if row.method == method)
+    return printed(row, CARS, spec, "last_accuracy")
 
 
 def gain_by_width(benchmark: str) -> float:

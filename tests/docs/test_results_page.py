@@ -261,7 +261,7 @@ def test_a_run_that_is_not_there_is_listed_and_nothing_is_made_up(
     assert "0 agree, 0 are within noise, 0 do not agree, and 2 could not" in tool.findings()
     tool.like_runs.cache_clear()
     tool.spread.cache_clear()
-    row = tool.cells("cprompt", "cars10", tool.METRICS)
+    row = tool.cells_of(tool.row_for("cprompt", "cars10"), "cars10", tool.METRICS)
     assert [(cell.mean, cell.runs) for cell in row] == [(None, 0)] * 3
 
 
@@ -324,13 +324,13 @@ def test_a_methods_table_names_the_rows_whose_runs_number_their_classes_otherwis
     tool: ModuleType, monkeypatch: pytest.MonkeyPatch, hand_record: Record
 ) -> None:
     def numbers(otherwise: set[str]) -> str:
-        def run_of(row: TableRow, benchmark: str, seed: int) -> Record:
+        def runs_of(row: TableRow, benchmark: str) -> list[Record]:
             record = copy.deepcopy(hand_record)
             record.dataset = row.label if benchmark == "cars10" else "other"
             record.seconds = dict.fromkeys(tool.MEASURED_PARTS, 1.0)
-            return record
+            return [record] * 3
 
-        monkeypatch.setattr(tool, "run_of", run_of)
+        monkeypatch.setattr(tool, "runs_of", runs_of)
         monkeypatch.setattr(tool, "numbered_otherwise", lambda record: record.dataset in otherwise)
         both = tool.closed_form_rows("RanPAC", "RanPAC, prompt of the first task")
         return str(both + tool.method_rows("coda"))
