@@ -20,6 +20,7 @@ from cprompt.classifier import inbox as inbox_module
 from cprompt.classifier.inbox import JOURNAL, Inbox, Sorted, folder_name
 from cprompt.errors import ConfigError, DataError
 from tests.classifier.common import learnt, photos, saved
+from tests.unremovable import unremovable
 from tests.waiting import soon
 
 
@@ -42,18 +43,6 @@ def out(tmp_path: Path) -> Path:
 
 def arrive(box: Path, name: str, colour: str = "red", seed: int = 9) -> Path:
     return saved(box / name, photos(colour, 1, seed)[0])
-
-
-def unremovable(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the inbox could be read and not be written."""
-    unlink = Path.unlink
-
-    def refused(path: Path, missing_ok: bool = False) -> None:
-        if path.parent == box:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        unlink(path, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", refused)
 
 
 def looks(inbox: Inbox, classifier: ContinualClassifier, times: int = 2) -> list[Sorted]:

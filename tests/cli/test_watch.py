@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.common import Main, ok
+from tests.unremovable import unremovable
 
 FAST = ("--every", "0.05", "--weights", "random:0")
 
@@ -65,14 +64,7 @@ def test_a_photo_that_cannot_be_moved_is_named_and_the_others_are_sorted(
 def test_photos_that_cannot_be_removed_are_named_once(
     main: Main, model: Path, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unlink = Path.unlink
-
-    def refused(path: Path, missing_ok: bool = False) -> None:
-        if path.parent == inbox:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        unlink(path, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", refused)
+    unremovable(inbox, monkeypatch)
     code, told, _ = main("watch", model, inbox, "--sort", tmp_path / "out", "--once", *FAST)
     assert code != 0
     assert len(list((tmp_path / "out").rglob("*.png"))) == 3
