@@ -12,10 +12,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from cprompt.errors import BackboneError, ConfigError
-from cprompt.methods.base import Method, create_method, rebuild, register
+from cprompt.methods.base import (
+    Draws,
+    LossPart,
+    Method,
+    add_terms,
+    create_method,
+    rebuild,
+    register,
+)
+from cprompt.methods.cprompt import CPrompt, CPromptConfig
 from cprompt.methods.registry import METHODS, MethodRegistry
 from cprompt.vit.loading import load_backbone
 from cprompt.vit.promptable import Embedded, FrozenViT
+from tests.methods.common import batch
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,89 @@ def test_settings_must_be_a_dataclass(own_methods: MethodRegistry) -> None:
     with pytest.raises(ConfigError, match=r"int.*'guess'"):
         register("guess", int)(Steps)
     assert "guess" not in own_methods
+
+
+class OwnLoss(CPrompt):
+    """CPrompt's tensors, trained by something else."""
+
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+        assert self.prompts.current is not None
+        return {"size": self.prompts.current.square().sum(), "images": embedded.tokens.sum()}
+
+
+class OwnParts(OwnLoss):
+    """The same in two parts."""
+
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+        return add_terms(part() for part in self.loss_parts(embedded, targets, draws))
+
+    def loss_parts(self, embedded: Embedded, targets: Tensor, draws: Draws) -> list[LossPart]:
+        current = self.prompts.current
+        assert current is not None
+        return [
+            lambda: {"size": current[:, :1].square().sum(), "images": embedded.tokens.sum()},
+            lambda: {"size": current[:, 1:].square().sum()},
+        ]
+
+
+class OwnPartsInherited(OwnParts):
+    """Changes neither."""
+
+
+class OneTermMore(CPrompt):
+    """CPrompt's loss and the size of its prompt."""
+
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+        assert self.prompts.current is not None
+        terms = super().loss(embedded, targets, draws)
+        return {**terms, "size": self.prompts.current.square().sum()}
+
+
+def test_a_new_loss_may_begin_with_the_terms_of_the_old_one(
+    backbone: FrozenViT, rng: torch.Generator
+) -> None:
+    found = []
+    for kind in (CPrompt, OneTermMore):
+        method = kind(backbone, CPromptConfig(length=2))
+        method.begin_task(3, torch.Generator().manual_seed(3))
+        images, targets = batch(method, 4)
+        (*parts,) = method.loss_parts(method.embed(images), targets, {})
+        terms = add_terms(part() for part in parts)
+        found.append({name: term.item() for name, term in terms.items()})
+    usual, more = found
+    assert more.pop("size") > 0
+    assert more == pytest.approx(usual)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [(CPrompt, 3), (OwnLoss, 1), (OwnParts, 2), (OwnPartsInherited, 2)]
+)
+def test_a_method_is_trained_by_the_loss_that_it_defines(
+    kind: type[CPrompt], count: int, backbone: FrozenViT, rng: torch.Generator
+) -> None:
+    """A new `loss` is the only part; one that comes with parts of its own is trained by those."""
+    method = kind(backbone, CPromptConfig(length=2))
+    method.begin_task(2, rng)
+    method.close_task()
+    method.begin_task(3, rng)
+    images, targets = batch(method, 4)
+    draws = {"old_images": torch.tensor([1, 3]), "old_tasks": torch.tensor([0, 0])}
+    embedded = method.embed(images)
+    parts = method.loss_parts(embedded, targets, draws)
+    assert len(parts) == count
+    terms = [part() for part in parts]
+    found: dict[str, float] = {}
+    for name, term in ((name, term) for part in terms for name, term in part.items()):
+        found[name] = found.get(name, 0) + term.item()
+    losses = method.loss(embedded, targets, draws)
+    assert found == pytest.approx({name: term.item() for name, term in losses.items()})
+    if kind is CPrompt:
+        assert [[*part] for part in terms] == [["ce", "aux", "ccl"], ["ce"], ["mk"]]
+    else:
+        prompt = method.prompts.current
+        assert prompt is not None
+        size = sum(value**2 for value in prompt.flatten().tolist())
+        assert found == pytest.approx({"size": size, "images": float(embedded.tokens.sum())})
 
 
 @pytest.mark.parametrize("open_", [False, True])

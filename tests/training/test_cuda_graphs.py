@@ -6,15 +6,17 @@ import gc
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from cprompt.training.cuda_graphs import GraphStepper
+from cprompt.methods.base import LossPart
+from cprompt.training.cuda_graphs import FIRST, GraphStepper
 from cprompt.training.step import Stepper
-from tests.training.common import step_inputs, toy_stepper
+from tests.training.common import InParts, step_inputs, toy_stepper
 
 
 @pytest.mark.usefixtures("nothing_said")
@@ -23,7 +25,7 @@ def test_where_recording_fails_steps_are_taken_one_by_one_and_the_reason_is_said
 ) -> None:
     tried = 0
 
-    def stream() -> None:
+    def stream(**options: Any) -> None:
         nonlocal tried
         tried += 1
         raise RuntimeError("a value was read back\nmore that nobody wants to read")
@@ -50,6 +52,17 @@ def test_where_recording_fails_steps_are_taken_one_by_one_and_the_reason_is_said
     assert tried == 2
 
 
+class Stream:
+    """Stands for a CUDA stream; `priority` is None where none was asked for."""
+
+    current: list[Stream]
+
+    def __init__(self, priority: int | None = None) -> None:
+        self.priority = priority
+
+    def wait_stream(self, other: Stream) -> None: ...
+
+
 class Graph:
     """Stands for a CUDA graph: what is called while it records is taken for recorded."""
 
@@ -61,6 +74,7 @@ class Graph:
 
     def capture_begin(self, pool: Any) -> None:
         assert not gc.isenabled()  # freeing a CUDA object would break the recording
+        self.stream = Stream.current[-1]
         self.said.append("begin")
 
     def capture_end(self) -> None:
@@ -74,18 +88,18 @@ class Graph:
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA's streams and graphs, where there are none."""
 
-    class Stream:
-        def wait_stream(self, other: Stream) -> None: ...
-
     @contextmanager
     def on(stream: Stream) -> Iterator[None]:
+        Stream.current.append(stream)
         yield
+        Stream.current.pop()
 
+    Stream.current = [Stream()]
     Graph.made = []
     for name, fake in {
         "graph_pool_handle": lambda: (0, 0),
         "Stream": Stream,
-        "current_stream": Stream,
+        "current_stream": lambda: Stream.current[-1],
         "stream": on,
         "CUDAGraph": Graph,
         "synchronize": lambda: None,
@@ -106,6 +120,7 @@ def test_a_step_is_recorded_once_a_shape_and_replayed_on_the_new_inputs() -> Non
         ["begin", "end", *["replay"] * 4],
         ["begin", "end", *["replay"] * 2],
     ]
+    assert [graph.stream.priority for graph in Graph.made] == [-1, -1]
     assert gc.isenabled()
     inputs = [recording.inputs for recording in stepper._captured.values()]
     for held, step, count in zip(inputs, (5, 4), (2, 1), strict=True):
@@ -113,6 +128,38 @@ def test_a_step_is_recorded_once_a_shape_and_replayed_on_the_new_inputs() -> Non
         assert torch.equal(held["images"], images[:count])
         assert torch.equal(held["targets"], targets[:count])
         assert torch.equal(held["slopes"], draws["slopes"])
+
+
+@pytest.mark.usefixtures("pretended")
+def test_while_a_step_is_recorded_its_first_part_goes_before_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, stepper = toy_stepper(Stepper, InParts)
+    method, graphs = toy_stepper(GraphStepper, InParts)
+    whole, on = method.loss_parts, {}
+
+    def noted(*inputs: Any) -> list[LossPart]:
+        def note(number: int, part: LossPart) -> dict[str, Tensor]:
+            on[number] = Stream.current[-1]
+            return part()
+
+        return [partial(note, number, part) for number, part in enumerate(whole(*inputs))]
+
+    def recording() -> bool:
+        return bool(Graph.made) and Graph.made[-1].said == ["begin"]
+
+    monkeypatch.setattr(method, "loss_parts", noted)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # optimisers ask CUDA otherwise
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", recording)
+    losses = graphs.step(*step_inputs(0))
+    (graph,) = Graph.made
+    assert graph.said == ["begin", "end", "replay"]
+    assert on[0] is graph.stream
+    assert len({graph.stream, on[1], on[2]}) == 3
+    assert [on[number].priority for number in range(3)] == [FIRST, None, None]
+    assert FIRST == -1  # CUDA's smaller numbers go first, and 0 is what a stream has by itself
+    torch.testing.assert_close(losses, stepper.step(*step_inputs(0)))
 
 
 @pytest.mark.usefixtures("pretended", "nothing_said")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from cprompt.errors import ConfigError
+from cprompt.methods.base import Draws, LossPart
+from cprompt.ranks import Share
 from cprompt.training.optimizer import make_optimizer, set_learning_rate
 from cprompt.training.step import Stepper
-from tests.training.common import CPU, OPTIONS, Toy, step_inputs
+from cprompt.vit.promptable import Embedded
+from tests.training.common import CPU, OPTIONS, InParts, Raised, Toy, step_inputs, toy_stepper
 
 
 def by_hand(
@@ -75,3 +81,76 @@ def test_a_gradient_of_the_step_before_is_forgotten() -> None:
     assert method.b.grad is None
     assert method.a.grad is not None
     assert method.a.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("weight", [None, 0.25])
+def test_a_step_in_parts_is_that_of_the_whole_loss(weight: float | None) -> None:
+    """Of a process that is alone, and of one that has a quarter of the batch's images."""
+    share = None if weight is None else Share(slice(0, 2), weight, lambda rows: rows)
+    parted, stepper = toy_stepper(Stepper, InParts, clip=None)
+    plain, whole = toy_stepper(Stepper, Raised, clip=None)
+    for step in range(1, 4):
+        values = {name: p.detach().clone() for name, p in parted.named_parameters()}
+        images, targets, draws = step_inputs(step)
+        losses = stepper.step(images, targets, draws, share)
+        expected = whole.step(images, targets, draws, share)
+        (square, cross, line), gradients = by_hand(values, images, targets, draws["slopes"])
+        terms = torch.tensor([square + float(images.sum()), cross, line]) * (weight or 1)
+        for names, found in ((stepper.names, losses), (whole.names, expected)):
+            assert names == ("square", "cross", "line")
+            assert found.tolist() == pytest.approx(terms.tolist())
+            assert not found.requires_grad
+        for name, p in plain.named_parameters():
+            parameter = parted.get_parameter(name)
+            for gradient in (parameter.grad, p.grad):
+                torch.testing.assert_close(gradient, gradients[name] * (weight or 1), msg=name)
+            torch.testing.assert_close(parameter, p, msg=name)
+
+
+PARTS = {"none first": ["still", "a"], "nothing first": ["nothing", "a"], "last": ["a", "nothing"]}
+
+
+@pytest.mark.parametrize("order", PARTS)
+def test_any_part_may_have_no_gradient_or_no_terms(order: str) -> None:
+    method, stepper = toy_stepper(Stepper, Toy, clip=None)
+    images, targets, draws = step_inputs(1)
+    parts: dict[str, LossPart] = {
+        "still": lambda: {"still": images.sum()},
+        "nothing": dict,
+        "a": lambda: {"a": (3 * method.a).sum()},
+    }
+    method.loss_parts = lambda *_: [parts[name] for name in PARTS[order]]  # type: ignore
+    stepper.step(images, targets, draws)
+    assert method.a.grad is not None
+    assert method.a.grad.tolist() == [3, 3]
+    assert stepper.names == tuple(name for name in PARTS[order] if name != "nothing")
+
+
+def test_a_loss_without_any_gradient_is_told() -> None:
+    method, stepper = toy_stepper(Stepper, Toy, clip=None)
+    method.loss = lambda *_: {"a": method.a.detach().sum()}  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match=r"the loss of .* has no gradient for anything"):
+        stepper.step(*step_inputs(1))
+
+
+class Sum(Toy):
+    """Its second part has the same gradient for two tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c = torch.nn.Parameter(torch.tensor([2.0, 1.0], dtype=torch.float64))
+
+    def loss_parts(self, embedded: Embedded, targets: Tensor, draws: Draws) -> list[LossPart]:
+        return [lambda: {"b": self.b.sum()}, lambda: {"sum": (self.a + self.c).square().sum()}]
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": [self.a, self.b, self.c]}]
+
+
+def test_a_gradient_that_two_tensors_share_is_clipped_once() -> None:
+    method, stepper = toy_stepper(Stepper, Sum, clip=0.5)
+    stepper.step(*step_inputs(0))
+    a = 2 * torch.tensor([1.0 + 2.0, -2.0 + 1.0], dtype=torch.float64)
+    gradients = {"a": a, "b": torch.ones(1, 3, dtype=torch.float64), "c": a}
+    for name, gradient in clipped(gradients, 0.5).items():
+        torch.testing.assert_close(method.get_parameter(name).grad, gradient, msg=name)

@@ -13,9 +13,8 @@ from torch.autograd import forward_ad
 from cprompt.processor import Processor
 from cprompt.vit import products
 from cprompt.vit.loading import load_backbone
-from cprompt.vit.passes import Pass, read_passes
 from cprompt.vit.products import mkl_is_slow, product, with_fast_products
-from cprompt.vit.promptable import FrozenViT, Prompts
+from cprompt.vit.promptable import FrozenViT
 from tests.vit.common import KINDS, close, gradients, images, prompts_of_both_kinds, small
 
 pytestmark = pytest.mark.skipif(
@@ -186,25 +185,6 @@ def test_passes_and_their_gradients_stay_the_same(
     close(read, torch_s)
     for one, other in zip(slopes, gradients(torch_s, leaves), strict=True):
         close(one, other)
-
-
-def test_passes_read_together_take_it_too(
-    by_onednn: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frozen = FrozenViT(small("plain"), "plain", "random")
-    prompt = numbers(4, 32).requires_grad_()
-    embedded = frozen.embed(images(3, 32))
-    passes = [Pass(Prompts({1: prompt})), Pass()]
-    mine = read_passes(frozen, embedded, passes)
-    slopes = gradients(mine[0], [prompt])
-    forward = 2 * (4 * frozen.depth + 1)  # the last block's queries apart
-    back = 4 * 2 + 1  # to block 1
-    assert len(by_onednn) == forward + back
-    monkeypatch.setattr(products, "mkl_is_slow", lambda: False)
-    theirs = read_passes(frozen, embedded, passes)
-    for one, other in zip(mine, theirs, strict=True):
-        close(one, other)
-    close(slopes[0], gradients(theirs[0], [prompt])[0])
 
 
 def test_any_model_takes_it(

@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
@@ -30,6 +31,23 @@ Batches = Iterable[tuple[Embedded, Tensor]]
 
 Draws = Mapping[str, Tensor]
 """The random numbers of one step, by name."""
+
+LossPart = Callable[[], dict[str, Tensor]]
+"""Computes some terms of a loss, by name, and what they need."""
+
+
+def add_terms(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The terms of a loss from those of its parts: terms of the same name added up.
+
+    >>> terms = add_terms([{"ce": torch.tensor(1.0)}, {"mk": torch.tensor(2.0)}])
+    >>> {name: term.item() for name, term in terms.items()}
+    {'ce': 1.0, 'mk': 2.0}
+    """
+    total: dict[str, Tensor] = {}
+    for terms in parts:
+        for name, term in terms.items():
+            total[name] = total[name] + term if name in total else term
+    return total
 
 
 @dataclass(frozen=True)
@@ -132,6 +150,12 @@ class Method(nn.Module):
     """The processes that share the run; see `cprompt.ranks`."""
     classifier_defaults: ClassVar[ClassifierDefaults] = ClassifierDefaults()
 
+    def __init_subclass__(cls) -> None:
+        """A class that changes `loss` alone is trained by what it says, not by inherited parts."""
+        super().__init_subclass__()
+        if "loss" in vars(cls) and "loss_parts" not in vars(cls):
+            cls.loss_parts = Method.loss_parts  # type: ignore[method-assign]
+
     def __init__(self, backbone: FrozenViT, config: Any) -> None:
         super().__init__()
         # Not a child module: the backbone is not learnt, so it is not saved.
@@ -219,6 +243,15 @@ class Method(nn.Module):
         share the batch.
         """
         return {}
+
+    def loss_parts(self, embedded: Embedded, targets: Tensor, draws: Draws) -> list[LossPart]:
+        """`loss` in parts, none of which needs another: terms of the same name add up.
+
+        On a GPU each part has its passes and its gradient beside those of the others, so only a
+        method with several passes gains from parts. The first goes before the others where they
+        meet; the longest should be it. By default `loss` is the only one.
+        """
+        return [partial(self.loss, embedded, targets, draws)]
 
     def end_task(self, batches: Batches) -> None:
         """Use the task's training images once more, without gradient.

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.methods.base import Draws, register
+from cprompt.methods.base import Draws, LossPart, register
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, old_features, with_old
+from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.parts.keys import orthonormal_rows
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
 from cprompt.vit.promptable import Embedded, FrozenViT, Prompts, Tap
-from cprompt.vit.streams import run_on_streams
 
 
 @dataclass(frozen=True)
@@ -110,22 +110,20 @@ class Coda(DrawnPromptsMethod):
         }
         return self.backbone.read(embedded, Prompts(prefixes=prefixes), self.config.feature)
 
-    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def parts(self, embedded: Embedded, targets: Tensor, draws: Draws) -> list[LossPart]:
         """`ce` over the current classes, `ortho` with μ > 0, `aux` and `ccl` if switched on."""
         query = self.query(embedded)
 
         def under_old(images: Tensor, tasks: Tensor) -> Tensor:
             return self.prompted(embedded[images], query[images], tasks + 1)
 
-        h, old = run_on_streams(
-            lambda: self.prompted(embedded, query), lambda: old_features(draws, under_old)
-        )
-        assert h is not None
-        losses = self.heads.losses(h, with_old(h, draws, old), targets - self.known, draws)
-        if self.config.mu > 0:
-            penalties = torch.stack([non_orthogonality(rows.all()) for rows in self._rows])
-            losses["ortho"] = self.config.mu * penalties.sum()
-        return losses
+        h = partial(self.prompted, embedded, query)
+        parts = self.parts_of_heads(h, under_old, targets, draws)
+        return [*parts, self._of_components] if self.config.mu > 0 else parts
+
+    def _of_components(self) -> dict[str, Tensor]:
+        penalties = torch.stack([non_orthogonality(rows.all()) for rows in self._rows])
+        return {"ortho": self.config.mu * penalties.sum()}
 
     def feature(self, embedded: Embedded, query: Tensor | None, task: Tensor | None) -> Tensor:
         """h (B, D) under the prompt mixed from all components for each query."""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from cprompt.methods.base import Draws, register
+from cprompt.methods.base import Draws, LossPart, register
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, any_drew_old, with_old
+from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
 from cprompt.methods.parts.keys import KeysPer, PromptKeys
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import setting
-from cprompt.vit.passes import Pass, read_passes
-from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
+from cprompt.vit.promptable import Embedded, FrozenViT
 
 
 @dataclass(frozen=True)
@@ -72,24 +72,23 @@ class CPrompt(DrawnPromptsMethod):
         self.heads.close()
         self.keys.close()
 
-    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def parts(self, embedded: Embedded, targets: Tensor, draws: Draws) -> list[LossPart]:
         """The terms of the total loss (eqs. 3 to 13) that are on: `ce`, `aux`, `ccl`, `mk`.
 
         No work is done twice: all passes share the embedding, the query and the passes with old
         prompts need no gradient, and images that draw the current prompt reuse h.
         """
         assert self.prompts.current is not None
-        passes = [Pass(self._placed(self.prompts.current[0])), Pass()]
-        if any_drew_old(draws):
-            old = self.prompts.frozen[draws["old_tasks"]]
-            passes.append(Pass(self._placed(old), draws["old_images"]))
-        h, query, *under_old = read_passes(self.backbone, embedded, passes)
-        drawn = with_old(h, draws, *under_old)
-        losses = self.heads.losses(h, drawn, targets - self.known, draws)
-        return {**losses, "mk": self.keys.loss(query, targets)}
+        current = self.prompts.current[0]
 
-    def _placed(self, prompt: Tensor) -> Prompts:
-        return token_prompts.placed(prompt, self.layers)
+        def under_old(images: Tensor, tasks: Tensor) -> Tensor:
+            return self.prompted(embedded[images], self.prompts.frozen[tasks])
+
+        def of_keys() -> dict[str, Tensor]:
+            return {"mk": self.keys.loss(self.query(embedded), targets)}
+
+        h = partial(self.prompted, embedded, current)
+        return [*self.parts_of_heads(h, under_old, targets, draws), of_keys]
 
     def prompted(self, embedded: Embedded, prompt: Tensor) -> Tensor:
         """h = f(x, P)[0], eq. 1. `prompt` is (segments, L, D), or (B, segments, L, D)."""

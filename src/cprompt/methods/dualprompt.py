@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from cprompt.methods.base import Draws, register
+from cprompt.methods.base import Draws, LossPart, register
 from cprompt.methods.l2p import QueryKeyConfig, vote
 from cprompt.methods.parts import token_prompts
-from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, old_features, with_old
+from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod
 from cprompt.methods.parts.growing_rows import GrowingRows
 from cprompt.methods.parts.heads import ConsistentHeads
 from cprompt.methods.parts.keys import KeysPer, PromptKeys
 from cprompt.methods.parts.token_prompts import SegmentsConfig
 from cprompt.settings import check, setting
 from cprompt.vit.promptable import Embedded, FrozenViT, Prompts
-from cprompt.vit.streams import run_on_streams
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class DualPrompt(DrawnPromptsMethod):
             prompts = Prompts(tokens={layer: tokens for layer, (tokens,) in parts.items()})
         return self.backbone.read(embedded, prompts, self.config.feature)
 
-    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+    def parts(self, embedded: Embedded, targets: Tensor, draws: Draws) -> list[LossPart]:
         """`ce`, `pull` (or `mk`, with one key per class) and, if on, `aux` and `ccl`.
 
         `ce` is over the classes of the current task. `pull` is the mean of 1 - cos(q, k_t) with
@@ -130,19 +130,14 @@ class DualPrompt(DrawnPromptsMethod):
         def under_old(images: Tensor, tasks: Tensor) -> Tensor:
             return self.prompted(embedded[images], self.e_prompts.frozen[tasks])
 
-        h, query, old = run_on_streams(
-            lambda: self.prompted(embedded, current),
-            lambda: self.query(embedded),
-            lambda: old_features(draws, under_old),
-        )
-        assert h is not None
-        assert query is not None
-        losses = self.heads.losses(h, with_old(h, draws, old), targets - self.known, draws)
-        if self.config.keys == "class":
-            losses["mk"] = self.config.pull * self.keys.loss(query, targets)
-        else:
-            losses["pull"] = self.config.pull * (1 - self.keys.similarity(query)[:, -1]).mean()
-        return losses
+        def of_keys() -> dict[str, Tensor]:
+            query, weight = self.query(embedded), self.config.pull
+            if self.config.keys == "class":
+                return {"mk": weight * self.keys.loss(query, targets)}
+            return {"pull": weight * (1 - self.keys.similarity(query)[:, -1]).mean()}
+
+        h = partial(self.prompted, embedded, current)
+        return [*self.parts_of_heads(h, under_old, targets, draws), of_keys]
 
     @torch.no_grad()
     def query(self, embedded: Embedded) -> Tensor:

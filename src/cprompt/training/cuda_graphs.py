@@ -16,6 +16,10 @@ from cprompt.ranks import Share
 from cprompt.training.optimizer import start_state
 from cprompt.training.step import Stepper, warn_once
 
+FIRST = -1
+"""Priority of a step's own stream before those of `run_on_streams`: its first part, which is the
+longest, has the gradient of a whole pass."""
+
 
 @dataclass
 class GraphStepper(Stepper):
@@ -94,7 +98,7 @@ def _capturing(pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
     is not collected meanwhile, because freeing a CUDA object during capture breaks it.
     """
     graph = torch.cuda.CUDAGraph()
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream(priority=FIRST)  # type: ignore[no-untyped-call]
     collecting = gc.isenabled()
     gc.disable()
     torch.cuda.synchronize()

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from cprompt.methods.base import Draws, Method
+from cprompt.errors import ConfigError
+from cprompt.methods.base import Draws, LossPart, Method, add_terms
 from cprompt.ranks import ALONE, Ranks, Share
 from cprompt.vit.promptable import Precision
+from cprompt.vit.streams import run_on_streams
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one part of the loss gave: its terms and, unless added already, its gradients."""
+
+    terms: dict[str, Tensor]
+    gradients: Sequence[Tensor | None] = ()
+
+
+def _total(terms: Mapping[str, Tensor], weight: float | None) -> Tensor | None:
+    """What is to be minimised; None if there is nothing that has a gradient."""
+    if not any(term.requires_grad for term in terms.values()):
+        return None
+    total = torch.stack(list(terms.values())).sum()
+    return total if weight is None else total * weight
+
+
+def _values(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: term.detach() for name, term in terms.items()}
 
 
 @dataclass
@@ -64,16 +88,53 @@ class Stepper:
         embedded = self.method.embed(images, self.precision)
         if share is not None:
             embedded = dataclasses.replace(embedded, gather=share.gather)
-        terms = self.method.loss(embedded, targets, draws)
+        parts = self.method.loss_parts(embedded, targets, draws)
+        weight = None if share is None else share.weight
+        self.optimizer.zero_grad(set_to_none=True)
+        first, *others = parts
+        found = run_on_streams(
+            partial(self._differentiate, first, weight),
+            *(partial(self._gradients_of, part, weight) for part in others),
+        )
+        terms = add_terms(part.terms for part in found)
         self.names = tuple(terms)
         if not terms:
             return images.new_zeros(0)
+        for part in found:
+            self._add(part.gradients)
+        if share is None and all(p.grad is None for p in self.parameters):
+            raise ConfigError(
+                f"the loss of {self.method.name} has no gradient for anything that is trained",
+                hint="compute it from the method's parameters, without torch.no_grad",
+            )
         losses = torch.stack(list(terms.values()))
-        if share is not None:
-            losses = losses * share.weight
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(losses.sum())
-        return losses.detach()
+        return losses if weight is None else losses * weight
+
+    def _differentiate(self, part: LossPart, weight: float | None) -> _Part:
+        """A part whose gradients are already in the parameters."""
+        terms = part()
+        total = _total(terms, weight)
+        if total is not None:
+            torch.autograd.backward(total)
+        return _Part(_values(terms))
+
+    def _gradients_of(self, part: LossPart, weight: float | None) -> _Part:
+        """A part, and its gradients on their own."""
+        terms = part()
+        total = _total(terms, weight)
+        if total is None:
+            return _Part(_values(terms))
+        gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
+        return _Part(_values(terms), gradients)
+
+    def _add(self, gradients: Sequence[Tensor | None]) -> None:
+        for parameter, gradient in zip(self.parameters, gradients, strict=False):
+            if gradient is not None and parameter.grad is None:
+                # A copy: two parameters may be given one tensor, which clipping would scale twice.
+                parameter.grad = gradient.clone(memory_format=torch.contiguous_format)
+            elif gradient is not None:
+                assert parameter.grad is not None
+                parameter.grad += gradient
 
     def _add_over_ranks(self, losses: Tensor) -> Tensor:
         """Add up losses and gradients of all ranks, in one exchange; return the losses.

@@ -1,4 +1,4 @@
-"""Prompts drawn at random: what is drawn, and that rounding up its length changes nothing."""
+"""Prompts drawn at random: what is drawn, the loss that it gives, and lengths rounded up."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from cprompt.methods.parts.drawn_prompts import draw_tasks, old_features, with_old
+from cprompt.methods.base import Method
+from cprompt.methods.coda import Coda, non_orthogonality
+from cprompt.methods.cprompt import CPrompt
+from cprompt.methods.dualprompt import DualPrompt
+from cprompt.methods.parts.drawn_prompts import DrawnPromptsMethod, draw_tasks
 from cprompt.methods.registry import METHODS
 from cprompt.vit.promptable import FrozenViT
-from tests.methods.common import backward, batch, midway
+from tests.methods.common import assert_losses_and_gradients, backward, batch, midway
 
 
 def drawn(images: int, tasks: int, seed: int, multiple: int = 1) -> tuple[list[int], list[int]]:
@@ -67,27 +72,6 @@ def test_without_prompt_consistency_no_task_is_drawn(backbone: FrozenViT) -> Non
     assert method.draw(5, torch.Generator().manual_seed(0)) == {}
 
 
-def test_features_of_old_prompts_take_their_images_places_without_gradient() -> None:
-    draws = {"old_images": torch.tensor([3, 1, 1]), "old_tasks": torch.tensor([0, 2, 2])}
-    h = torch.arange(10.0).view(5, 2).requires_grad_()
-    scale = torch.tensor(100.0, requires_grad=True)
-
-    def under(images: Tensor, tasks: Tensor) -> Tensor:
-        return scale * torch.stack([images, tasks], dim=1)
-
-    old = old_features(draws, under)
-    assert old is not None
-    assert not old.requires_grad
-    both = with_old(h, draws, old)
-    assert both.tolist() == [[0, 1], [100, 200], [4, 5], [300, 0], [8, 9]]
-    (gradient,) = torch.autograd.grad(both.sum(), h)
-    assert gradient.tolist() == [[1, 1], [0, 0], [1, 1], [0, 0], [1, 1]]
-
-    for none in ({}, {"old_images": torch.tensor([]), "old_tasks": torch.tensor([])}):
-        assert old_features(none, under) is None
-    assert with_old(h, draws, None) is h
-
-
 SETTINGS: dict[str, dict[str, Any]] = {
     "coda": {"length": 2, "components_per_task": 3, "pcl": True, "ccl": True},
     "cprompt": {"length": 2},
@@ -119,3 +103,90 @@ def test_a_step_is_the_same_however_its_length_is_rounded(
         # In `ce` and its gradients a product of more images may be added up in another order.
         torch.testing.assert_close(four[key], value, rtol=1e-5, atol=1e-6, msg=key)
         assert key == "ce" or key.startswith("gradient") or torch.equal(four[key], value), key
+
+
+def features(
+    method: Method, images: Tensor, draws: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """h under the current prompt, the same with old prompts where they were drawn, and queries."""
+    embedded = method.embed(images)
+    query = method.query(embedded)
+    drew, tasks = draws["old_images"], draws["old_tasks"]
+    each = [*zip(drew.split(1), tasks.split(1), strict=True)] if len(drew) else []
+    if isinstance(method, Coda):
+        h = method.prompted(embedded, query)
+        old = [method.prompted(embedded[b], query[b], i + 1) for b, i in each]
+    else:
+        assert isinstance(method, CPrompt | DualPrompt)
+        prompts = method.prompts if isinstance(method, CPrompt) else method.e_prompts
+        assert prompts.current is not None
+        h = method.prompted(embedded, prompts.current[0])
+        old = [method.prompted(embedded[b], prompts.frozen[i]) for b, i in each]
+    mixed = h.index_copy(0, drew, torch.cat(old).detach()) if old else h
+    return h, mixed, query
+
+
+def own_term(method: Method, query: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """What a method adds to the terms of its heads."""
+    if isinstance(method, Coda):
+        rows = (method.components, method.keys, method.attention)
+        return {"ortho": method.config.mu * sum(non_orthogonality(r.all()) for r in rows)}
+    assert isinstance(method, CPrompt | DualPrompt)
+    cosines = F.cosine_similarity(query[:, None], method.keys.rows.all()[None], dim=-1)
+    if isinstance(method, CPrompt):
+        return {"mk": F.cross_entropy(cosines, targets)}
+    if method.config.keys == "class":
+        return {"mk": method.config.pull * F.cross_entropy(cosines, targets)}
+    return {"pull": method.config.pull * (1 - cosines[:, -1].mean())}
+
+
+IN_PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "coda": ("coda", SETTINGS["coda"] | {"mu": 0.3}),
+    "cprompt": ("cprompt", SETTINGS["cprompt"]),
+    "cprompt, one head": ("cprompt", SETTINGS["cprompt"] | {"aux_head": False}),
+    "dualprompt": ("dualprompt", SETTINGS["dualprompt"] | {"pull": 0.7}),
+    "dualprompt, prefixes": (
+        "dualprompt",
+        SETTINGS["dualprompt"] | {"prompting": "prefix", "keys": "class", "pull": 0.7},
+    ),
+}
+DRAWN = {
+    "some drew an old task": ([1, 2, 5, 5], [1, 0, 1, 1]),
+    "all drew an old task": ([0, 1, 2, 3, 4, 5, 6], [0, 1, 1, 0, 0, 1, 0]),
+    "none drew an old task": ([], []),
+}
+
+
+@pytest.mark.parametrize("drawn", DRAWN)
+@pytest.mark.parametrize("case", IN_PARTS)
+def test_the_parts_of_a_loss_add_up_to_the_whole(
+    case: str, drawn: str, backbone: FrozenViT
+) -> None:
+    """To the loss in one graph: old features take the places of h, and the heads read all."""
+    name, settings = IN_PARTS[case]
+    method = midway(METHODS[name], backbone, (2, 1, 3), settings)
+    assert isinstance(method, DrawnPromptsMethod)
+    images, targets = batch(method, 7)
+    numbers = zip(("old_images", "old_tasks"), DRAWN[drawn], strict=True)
+    draws = {key: torch.tensor(value, dtype=torch.long) for key, value in numbers}
+    h, mixed, query = features(method, images, draws)
+    terms = method.heads.losses(h, mixed, targets - method.known, draws)
+    assert {"ce", "aux", "ccl"} == terms.keys()
+    expected = terms | own_term(method, query, targets)
+    learnt = dict(method.named_parameters())
+    whole = torch.autograd.grad(sum(expected.values()), learnt.values(), allow_unused=True)
+
+    embedded = method.embed(images)
+    apart: list[Tensor | None] = [None] * len(learnt)
+    for part in method.loss_parts(embedded, targets, draws):
+        total = torch.stack(list(part().values())).sum()
+        alone = torch.autograd.grad(total, learnt.values(), allow_unused=True)
+        apart = [
+            one if two is None else two if one is None else one + two
+            for one, two in zip(apart, alone, strict=True)
+        ]
+    for parameter, one, two in zip(learnt, apart, whole, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5, msg=parameter)
+
+    losses = method.loss(embedded, targets, draws)
+    assert_losses_and_gradients(method, losses, expected, dict(zip(learnt, whole, strict=True)))

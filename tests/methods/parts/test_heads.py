@@ -1,4 +1,4 @@
-"""How heads begin."""
+"""How heads begin, and what they compute."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cprompt.methods.base import create_method
 from cprompt.methods.parts.consistency import Smoothing, ccl_loss
-from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads, HeadInit, new_head
+from cprompt.methods.parts.heads import (
+    ConsistencyConfig,
+    ConsistentHeads,
+    HeadInit,
+    TaskHeads,
+    _FrozenLinear,
+    new_head,
+)
 from cprompt.research.config import resolve
 from cprompt.vit.promptable import FrozenViT
 
@@ -130,3 +137,74 @@ def test_their_own_settings_begin_heads_as_their_code_does(method: str, init: st
     assert chosen["head_init"] == init
     matched = resolve("cars10", method, "matched").settings
     assert matched["head_init"] == "kaiming"
+
+
+def by_hand(x: Tensor, weight: Tensor, bias: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    """W x + b of each row x, and the gradient of its x if that of the result is `slopes`."""
+    x, weight, bias, slopes = (t.detach().double() for t in (x, weight, bias, slopes))
+    logits = torch.stack([torch.stack([(w * row).sum() for w in weight]) for row in x]) + bias
+    back = torch.stack([sum(s * w for s, w in zip(row, weight, strict=True)) for row in slopes])  # type: ignore[misc]
+    return logits, back
+
+
+def test_frozen_heads_have_a_gradient_for_the_features_alone() -> None:
+    heads, rng = TaskHeads(8, "linear"), seeded()
+    for size in (2, 3, 4):
+        if heads.sizes:
+            heads.close()
+        heads.open(size, rng)
+    features = torch.randn(6, 8, generator=rng).requires_grad_()
+    slopes = torch.randn(6, 5, generator=rng)
+    logits = heads.old(features)
+    torch.autograd.backward(logits, slopes)
+    frozen = heads.weight.frozen, heads.bias.frozen
+    assert frozen[0].shape == (5, 8)
+    expected, back = by_hand(features, *frozen, slopes)
+    assert features.grad is not None
+    torch.testing.assert_close(logits.double(), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(features.grad.double(), back, rtol=1e-6, atol=1e-6)
+    assert all(p.grad is None for p in heads.parameters())
+
+    weight, bias = (tensor.clone().requires_grad_() for tensor in frozen)
+    again = features.detach().clone().requires_grad_()
+    torch.autograd.backward(_FrozenLinear.apply(again, weight, bias), slopes)
+    assert again.grad is not None
+    assert torch.equal(again.grad, features.grad)
+    assert weight.grad is None
+    assert bias.grad is None
+
+
+@pytest.mark.parametrize(
+    "only",
+    [None, [True, False, True, True, False], [False] * 5, [True] * 5],
+    ids=["no choice", "some", "none", "all"],
+)
+def test_images_left_out_of_a_cross_entropy_add_nothing(
+    only: list[bool] | None,
+) -> None:
+    heads, rng = ConsistentHeads(8, ConsistencyConfig()), seeded()
+    heads.open(3, rng)
+    weight, bias = heads.weight.current, heads.bias.current
+    assert weight is not None
+    assert bias is not None
+    with torch.no_grad():
+        bias.normal_(generator=rng)
+    features = torch.randn(5, 8, generator=rng).requires_grad_()
+    classes = [2, 0, 1, 1, 2]
+    drew = None if only is None else torch.tensor(only)
+    loss = heads.cross_entropy(features, torch.tensor(classes), drew)
+    assert loss.shape == ()
+    torch.autograd.backward(loss)
+
+    leaves = [t.detach().double().requires_grad_() for t in (features, weight, bias)]
+    total = 0 * leaves[0].sum()
+    for image, label in enumerate(classes):
+        logits = leaves[1] @ leaves[0][image] + leaves[2]
+        if only is None or only[image]:
+            total = total + logits.exp().sum().log() - logits[label]
+    total = total / len(classes)
+    assert loss.item() == pytest.approx(total.item(), rel=1e-6)
+    gradients = torch.autograd.grad(total, leaves, materialize_grads=True)
+    for leaf, gradient in zip((features, weight, bias), gradients, strict=True):
+        assert leaf.grad is not None
+        torch.testing.assert_close(leaf.grad.double(), gradient, rtol=1e-5, atol=1e-6)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cprompt.methods.base import Draws, Method
+from cprompt.methods.base import Draws, LossPart, Method, add_terms
 from cprompt.methods.parts.heads import ConsistencyConfig, ConsistentHeads
+from cprompt.vit.promptable import Embedded
 
 
 def draw_tasks(
@@ -38,36 +39,56 @@ def split_drawn_tasks(draws: Draws, part: slice) -> dict[str, Tensor]:
     return {"old_images": images[inside] - part.start, "old_tasks": tasks[inside]}
 
 
-def any_drew_old(draws: Draws) -> bool:
-    """Whether an image drew an old task."""
-    return len(draws.get("old_images", ())) > 0
-
-
-def old_features(draws: Draws, under: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
-    """f(x, P_i)[0] of the images that drew an old task i, without gradient; None if none did.
-
-    `under(images, tasks)` computes it for these images of the batch under these tasks' prompts.
-    """
-    if not any_drew_old(draws):
-        return None
-    with torch.no_grad():
-        return under(draws["old_images"], draws["old_tasks"])
-
-
-def with_old(h: Tensor, draws: Draws, old: Tensor | None = None) -> Tensor:
-    """f(x, P_i)[0] of all images (B, D), eq. 6.
-
-    `h` (B, D) are the features under the current task's prompt. Images that drew the current task
-    reuse them, with their gradient.
-    """
-    return h if old is None else h.index_copy(0, draws["old_images"], old)
-
-
 class DrawnPromptsMethod(Method):
     """Draws for each image of a step the task whose prompt trains its head, if `pcl` is on."""
 
     config: ConsistencyConfig
     heads: ConsistentHeads
+
+    def loss(self, embedded: Embedded, targets: Tensor, draws: Draws) -> dict[str, Tensor]:
+        """The terms of all parts."""
+        return add_terms(part() for part in self.parts(embedded, targets, draws))
+
+    def loss_parts(self, embedded: Embedded, targets: Tensor, draws: Draws) -> list[LossPart]:
+        """The parts; not asked for by a class that changes `loss`."""
+        return self.parts(embedded, targets, draws)
+
+    def parts(self, embedded: Embedded, targets: Tensor, draws: Draws) -> list[LossPart]:
+        """What `loss` is made of; see `Method.loss_parts`."""
+        raise NotImplementedError
+
+    def parts_of_heads(
+        self,
+        h: Callable[[], Tensor],
+        under: Callable[[Tensor, Tensor], Tensor],
+        targets: Tensor,
+        draws: Draws,
+    ) -> list[LossPart]:
+        """What trains the heads: `ce`, `aux` and `ccl`, those that are on.
+
+        `h()` are the features (B, D) under the current task's prompt. `under(images, tasks)` are
+        those of these images under these old tasks' prompts, and need no gradient. Images that
+        drew the current task reuse h, with its gradient (eq. 6); the others make a part of their
+        own. The two share `ce`, a mean over all images.
+        """
+        local = targets - self.known
+        if not len(draws.get("old_images", ())):
+            return [lambda: self._under_current(h(), local, draws)]
+        images, tasks = draws["old_images"], draws["old_tasks"]
+        drew_old = torch.zeros_like(local, dtype=torch.bool).index_fill(0, images, True)
+
+        def under_old() -> dict[str, Tensor]:
+            with torch.no_grad():
+                old = under(images, tasks)
+                features = old.new_zeros(len(local), old.shape[1]).index_copy(0, images, old)
+            return {"ce": self.heads.cross_entropy(features, local, drew_old)}
+
+        return [lambda: self._under_current(h(), local, draws, ~drew_old), under_old]
+
+    def _under_current(
+        self, h: Tensor, local: Tensor, draws: Draws, drew: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        return self.heads.losses(h, h, local, draws, drew)
 
     def draw(self, n_images: int, rng: torch.Generator, multiple: int = 1) -> Draws:
         """With pcl, a task per image; and what the heads need."""

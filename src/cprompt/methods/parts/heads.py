@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -52,7 +52,8 @@ class TaskHeads(nn.Module):
 
     def old(self, features: Tensor) -> Tensor:
         """Logits (B, C_old) of the frozen heads; gradient reaches the features only."""
-        return F.linear(features, self.weight.frozen, self.bias.frozen)
+        logits: Tensor = _FrozenLinear.apply(features, self.weight.frozen, self.bias.frozen)
+        return logits
 
     def current(self, features: Tensor) -> Tensor:
         """Logits (B, n_t) of the head being trained."""
@@ -62,6 +63,25 @@ class TaskHeads(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Logits (B, C_seen) of every head, in order of arrival."""
         return F.linear(features, self.weight.all(), self.bias.all())
+
+
+class _FrozenLinear(torch.autograd.Function):
+    """A linear layer whose gradient is for its input alone.
+
+    The gradient is a product with a bias of zeros: without one, cuBLAS takes 53 µs instead of 3
+    for 16 images, 180 classes and 192 numbers, in the middle of a step of 2,000 µs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        return F.linear(features, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (weight,) = ctx.saved_tensors
+        none = weight.new_zeros(weight.shape[1])
+        return F.linear(gradient, weight.t(), none), None, None
 
 
 def new_head(
@@ -143,22 +163,28 @@ class ConsistentHeads(TaskHeads):
         return {"classes": torch.rand(n_images, old_tasks, generator=rng)}
 
     def losses(
-        self, features: Tensor, under_drawn_prompts: Tensor, local: Tensor, draws: Draws
+        self,
+        features: Tensor,
+        under_drawn_prompts: Tensor,
+        local: Tensor,
+        draws: Draws,
+        drew: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """`ce` (eq. 8), `aux` (eq. 9) and `ccl` (eqs. 3 to 5) of one batch.
 
         `features` (B, D) are h, under the prompt being trained. `under_drawn_prompts` (B, D) are
-        the features under prompts drawn at random (eqs. 6 and 7), used with pcl only. `local` (B,)
-        are classes counted from the task's first. CCL's gradient reaches `features` only.
+        the features under prompts drawn at random (eqs. 6 and 7), used with pcl only; those of
+        `drew` (B,) alone, if it is given. `local` (B,) are classes counted from the task's first.
+        CCL's gradient reaches `features` only.
         """
         config = self.config
         losses: dict[str, Tensor] = {}
         if config.pcl:
-            losses["ce"] = F.cross_entropy(self.current(under_drawn_prompts), local)
+            losses["ce"] = self.cross_entropy(under_drawn_prompts, local, drew)
             if config.aux_loss:
                 losses["aux"] = F.cross_entropy(self._auxiliary(features), local)
         else:
-            losses["ce"] = F.cross_entropy(self.current(features), local)
+            losses["ce"] = self.cross_entropy(features, local)
         if config.ccl and len(self.sizes) > 1:
             with torch.no_grad():
                 current = self.current(features)
@@ -173,6 +199,13 @@ class ConsistentHeads(TaskHeads):
                 uniforms=draws.get("classes"),
             )
         return losses
+
+    def cross_entropy(self, features: Tensor, local: Tensor, only: Tensor | None = None) -> Tensor:
+        """That of the current head, averaged over the batch; images not in `only` (B,) add 0."""
+        if only is None:
+            return F.cross_entropy(self.current(features), local)
+        each = F.cross_entropy(self.current(features), local, reduction="none")
+        return torch.where(only, each, 0.0).mean()
 
     def _auxiliary(self, features: Tensor) -> Tensor:
         if self.aux_weight is None:
