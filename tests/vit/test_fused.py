@@ -29,6 +29,7 @@ class Case:
     heads: int
     asking: int | None = None
     prefix: bool = False
+    gradient: bool = True
 
 
 CASES = {
@@ -37,6 +38,8 @@ CASES = {
     "asked for the class token": Case(96, 3, asking=1),
     "with a prefix": Case(64, 2, prefix=True),
     "with a prefix, asked for two tokens": Case(64, 2, asking=2, prefix=True),
+    "without gradient": Case(96, 3, gradient=False),
+    "without gradient, with a prefix": Case(64, 2, asking=2, prefix=True, gradient=False),
 }
 
 
@@ -53,11 +56,15 @@ def two_blocks(case: Case, run: Callable[..., tuple[Tensor, Tensor]]) -> dict[st
     """The end of two blocks, of which the second adds what the first left, and all gradients."""
     blocks = [block(case.width, case.heads, seed) for seed in (1, 2)]
     rng = torch.Generator().manual_seed(3)
-    x = torch.randn(IMAGES, TOKENS, case.width, generator=rng).requires_grad_()
-    pair = [torch.randn(5, case.width, generator=rng).requires_grad_() for _ in range(2)]
+    x = torch.randn(IMAGES, TOKENS, case.width, generator=rng)
+    pair = [torch.randn(5, case.width, generator=rng) for _ in range(2)]
+    for leaf in (x, *pair):
+        leaf.requires_grad_(case.gradient)
     prefix = (pair[0], pair[1]) if case.prefix else None
     between, pending = run(blocks[0], x, None, prefix)
     end, left = run(blocks[1], between, pending, None, case.asking)
+    if not case.gradient:
+        return {"end": end, "left": left}
     weights = torch.randn(2, *end.shape, generator=rng)
     leaves = [x, *(prefix or ())]
     found = torch.autograd.grad((end * weights[0] + left * weights[1]).sum(), leaves)
@@ -107,6 +114,21 @@ def test_kernels_compute_the_block_and_its_gradients(
         made = torch.from_numpy(interpreted[f"{name}: {what}"])
         assert made.shape == value.shape
         assert (made - value).norm() < 3e-6 * value.norm(), what
+
+
+@pytest.mark.parametrize(
+    ("without", "usual"),
+    [
+        ("without gradient", "another width"),
+        ("without gradient, with a prefix", "with a prefix, asked for two tokens"),
+    ],
+)
+def test_a_pass_without_gradient_ends_where_one_with_gradient_does(
+    without: str, usual: str, interpreted: dict[str, NDArray[Any]]
+) -> None:
+    for what in ("end", "left"):
+        one, other = (torch.from_numpy(interpreted[f"{n}: {what}"]) for n in (without, usual))
+        assert (one - other).norm() < 3e-6 * other.norm(), what
 
 
 def test_blocks_that_compute_something_else_are_left_to_others() -> None:

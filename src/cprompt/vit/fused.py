@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cprompt.vit.blocks import attend, is_plain, join_prefix
-from cprompt.vit.gelu import RoundedGELU
+from cprompt.vit.gelu import RoundedGELU, linear_gelu
 from cprompt.vit.light_timm import Block, Mlp
 
 
@@ -116,6 +116,8 @@ class _After(torch.autograd.Function):
         total: Tensor
         projected = F.linear(seen, proj.weight, proj.bias)
         total, y = _kernels().add_norm(x, projected, block.norm2, fc1.weight.dtype)
+        if not any(ctx.needs_input_grad):
+            return total, F.linear(linear_gelu(y, fc1), fc2.weight, fc2.bias)
         hidden = F.linear(y, fc1.weight, fc1.bias)
         ctx.block = block
         ctx.save_for_backward(total, hidden)
