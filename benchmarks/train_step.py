@@ -5,8 +5,9 @@
 
 The images are noise that stays on the device, because only arithmetic is timed; every contender
 gets the same random draws. FLOP are those of benchmarks/work.py: for ours, the least a step can do.
-On CUDA our step is also timed with torch.compile in place of our own kernels, with GELU by the
-error function and with 8-bit products (benchmarks/fp8.py). Where the time goes is written beside
+On CUDA our step is also timed with its parts one after another, without priorities, with GELU in a
+kernel of its own, with torch.compile in place of our own kernels, with GELU by the error function
+and with 8-bit products (benchmarks/fp8.py). Where the time goes is written beside
 the record, as NAME_profile.txt. benchmarks/memory.py measures the memory of a step.
 """
 
@@ -176,8 +177,23 @@ BY_TORCH: dict[str, Any] = {"cprompt.training.acceleration.fits": lambda vit: Fa
 """What to replace for blocks that torch.compile fuses, where our own kernels would."""
 EXACT_GELU: dict[str, Any] = {"cprompt.vit.gelu.gelu_by_sigmoid": F.gelu}
 """What to replace for GELU by the error function in compiled passes."""
+ONE_STREAM: dict[str, Any] = {
+    "cprompt.training.step.run_on_streams": lambda *parts: [part() for part in parts]
+}
+"""What to replace for parts of the loss one after another."""
+NO_PRIORITY: dict[str, Any] = {"cprompt.training.cuda_graphs.FIRST": 0}
+"""What to replace for no part before the others."""
+GELU_APART: dict[str, Any] = {"cprompt.vit.fused.linear_gelu": lambda x, linear: _gelu(linear(x))}
+"""What to replace for GELU in a kernel of its own, in passes without gradient too."""
 FP8: dict[str, Any] = {"cprompt.vit.promptable.RoundedWeights": NarrowWeights}
 """What to replace for products in 8-bit floats where no gradient is needed."""
+
+
+def _gelu(hidden: torch.Tensor) -> torch.Tensor:
+    from cprompt.vit import fused_kernels  # needs Triton
+
+    found: torch.Tensor = fused_kernels.gelu(hidden)
+    return found
 
 
 def changed(build: Callable[[Step], Call], replaced: dict[str, Any], step: Step) -> Call:
@@ -215,6 +231,9 @@ def variants(device: torch.device) -> dict[str, Callable[[Step], Call]]:
         return {}
     fastest = contenders(device)["ours, bf16, compile"]
     return {
+        "ours, bf16, compile, one stream": partial(changed, fastest, ONE_STREAM),
+        "ours, bf16, compile, no priority": partial(changed, fastest, NO_PRIORITY),
+        "ours, bf16, compile, GELU apart": partial(changed, fastest, GELU_APART),
         "ours, bf16, torch.compile": partial(changed, fastest, BY_TORCH),
         "ours, bf16, torch.compile, exact GELU": partial(changed, fastest, BY_TORCH | EXACT_GELU),
         "ours, bf16, torch.compile, fp8 without gradient": partial(
