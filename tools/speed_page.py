@@ -64,6 +64,13 @@ def train_step_profile(text: str) -> str:
     return table(["ms, added over streams", "products", "attention", "rest", "all"], rows)
 
 
+def step_variants(text: str) -> str:
+    """The first table of what was printed, its columns parted by two spaces or more."""
+    head, *rows = (re.split(r" {2,}", line) for line in text.split("\n\n")[1].splitlines())
+    each = [[name, *("–" if n == "-" else f"{float(n):.2f}" for n in ms)] for name, *ms in rows]
+    return table([head[0], *(f"{name}, ms" for name in head[1:])], each)
+
+
 def fp8(result: Result) -> str:
     rows = [[name, f"{100 * share:.1f} %"] for name, share in result["of_length"].items()]
     settings = result["settings"]
@@ -340,6 +347,13 @@ BENCHMARKS: dict[str, Callable[[Any], str]] = {
 }
 
 
+TEXTS: Mapping[str, Callable[[str], str]] = {
+    "train_step_profile": train_step_profile,
+    "step_variants": step_variants,
+}
+"""What makes the table of a benchmark of which text is kept."""
+
+
 def block(name: str) -> str:
     """The table of `MACHINE/BENCHMARK`, or of all records in `records/FOLDER`."""
     first, _, second = name.partition("/")
@@ -347,9 +361,9 @@ def block(name: str) -> str:
         files = sorted((RESULTS / second).glob("*.json"))
         make = cars if second == "speed/cars" else precision
         return make([json.loads(file.read_text()) for file in files])
-    if second.endswith("_profile"):
+    if second in TEXTS:
         path = RESULTS / "benchmarks" / first / f"{second}.txt"
-        return train_step_profile(path.read_text(encoding="utf-8"))
+        return TEXTS[second](path.read_text(encoding="utf-8"))
     file = second.partition("#")[0]
     result = json.loads((RESULTS / "benchmarks" / first / f"{file}.json").read_text())
     return BENCHMARKS[second](result)
