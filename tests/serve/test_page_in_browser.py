@@ -64,6 +64,7 @@ class Page:
 
     def __init__(self, browser: webdriver.Chrome, url: str) -> None:
         self._browser = browser
+        browser.get("about:blank")  # the page before may still ask its service, which has ended
         browser.get_log("browser")
         browser.get(url)
 
