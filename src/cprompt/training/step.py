@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,8 +14,8 @@ from torch import Tensor
 from cprompt.errors import ConfigError
 from cprompt.methods.base import Draws, LossPart, Method, add_terms
 from cprompt.ranks import ALONE, Ranks, Share
+from cprompt.training.streams import run_on_streams
 from cprompt.vit.promptable import Precision
-from cprompt.vit.streams import run_on_streams
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,18 @@ class _Part:
     gradients: Sequence[Tensor | None] = ()
 
 
-def _total(terms: Mapping[str, Tensor], weight: float | None) -> Tensor | None:
-    """What is to be minimised; None if there is nothing that has a gradient."""
-    if not any(term.requires_grad for term in terms.values()):
-        return None
-    total = torch.stack(list(terms.values())).sum()
-    return total if weight is None else total * weight
-
-
-def _values(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: term.detach() for name, term in terms.items()}
+def _differentiate(
+    part: LossPart,
+    weight: float | None,
+    differentiate: Callable[[Tensor], Sequence[Tensor | None] | None],
+) -> _Part:
+    """The part, and what `differentiate` returns for its sum, if that has a gradient."""
+    terms = part()
+    gradients = None
+    if any(term.requires_grad for term in terms.values()):
+        total = torch.stack(list(terms.values())).sum()
+        gradients = differentiate(total if weight is None else total * weight)
+    return _Part({name: term.detach() for name, term in terms.items()}, gradients or ())
 
 
 @dataclass
@@ -93,8 +95,8 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         first, *others = parts
         found = run_on_streams(
-            partial(self._differentiate, first, weight),
-            *(partial(self._gradients_of, part, weight) for part in others),
+            partial(_differentiate, first, weight, torch.autograd.backward),
+            *(partial(_differentiate, part, weight, self._gradients_of) for part in others),
         )
         terms = add_terms(part.terms for part in found)
         self.names = tuple(terms)
@@ -110,22 +112,9 @@ class Stepper:
         losses = torch.stack(list(terms.values()))
         return losses if weight is None else losses * weight
 
-    def _differentiate(self, part: LossPart, weight: float | None) -> _Part:
-        """A part whose gradients are already in the parameters."""
-        terms = part()
-        total = _total(terms, weight)
-        if total is not None:
-            torch.autograd.backward(total)
-        return _Part(_values(terms))
-
-    def _gradients_of(self, part: LossPart, weight: float | None) -> _Part:
-        """A part, and its gradients on their own."""
-        terms = part()
-        total = _total(terms, weight)
-        if total is None:
-            return _Part(_values(terms))
-        gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
-        return _Part(_values(terms), gradients)
+    def _gradients_of(self, total: Tensor) -> Sequence[Tensor | None]:
+        """Of a part that is computed beside another, which may not add to the same tensors."""
+        return torch.autograd.grad(total, self.parameters, allow_unused=True)
 
     def _add(self, gradients: Sequence[Tensor | None]) -> None:
         for parameter, gradient in zip(self.parameters, gradients, strict=False):

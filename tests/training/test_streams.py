@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 
-from cprompt.vit.streams import run_on_streams
+from cprompt.training.streams import run_on_streams
 
 
 def test_every_call_is_made_once_and_results_come_in_order() -> None:
