@@ -56,9 +56,5 @@ def prompted_feature(
 
     `prompt` is (segments, L, D), shared by the batch, or (B, segments, L, D).
     """
-    return backbone.read(embedded, placed(prompt, layers))
-
-
-def placed(prompt: Tensor, layers: Sequence[int]) -> Prompts:
-    """The segments of a prompt (…, segments, L, D), each before its block."""
-    return Prompts(dict(zip(layers, prompt.unbind(-3), strict=True)))
+    segments = dict(zip(layers, prompt.unbind(-3), strict=True))  # each before its block
+    return backbone.read(embedded, Prompts(segments))
