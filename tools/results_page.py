@@ -434,8 +434,8 @@ def findings() -> str:
         f"{varies(one_method=False)}, that of two variants of one method by "
         f"{varies(one_method=True)}. These are standard deviations, pooled over all pairs of rows "
         "that were run in several orders: CPrompt and other methods of "
-        "[the protocol](protocol.md), CPrompt as published and as chosen, and those below that "
-        "were. "
+        "[the protocol](protocol.md), CPrompt in the paper's table and its rows of the protocol, "
+        "and those below that were. "
         "A difference counts if it is farther from zero than its standard error times Student's t "
         f"({', '.join(students_t())}; 95 %)."
     )
